@@ -50,7 +50,9 @@ func (im *Import) SendNotifyAsync(ctx context.Context, src []byte, off int) (Req
 	return im.sendAsync(ctx, "send with notification", src, off, true)
 }
 
-func (im *Import) sendAsync(ctx context.Context, op string, src []byte, off int, notify bool) (Request, error) {
+func (im *Import) sendAsync(
+	ctx context.Context, op string, src []byte, off int, notify bool,
+) (Request, error) {
 	if ctx == nil {
 		return Request{}, im.opError("begin to "+op, len(src), off, errNilContext)
 	}

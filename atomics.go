@@ -45,18 +45,24 @@ func (im *Import) Swap64(ctx context.Context, off int, v uint64) (old uint64, er
 
 // CompareAndSwap32 puts v in the place of the word at off if that is old. prev is
 // what was there; swapped reports whether it was old.
-func (im *Import) CompareAndSwap32(ctx context.Context, off int, old, v uint32) (prev uint32, swapped bool, err error) {
+func (im *Import) CompareAndSwap32(
+	ctx context.Context, off int, old, v uint32,
+) (prev uint32, swapped bool, err error) {
 	was, err := im.atomic(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, A: uint64(v), B: uint64(old)}, off)
 	return uint32(was), err == nil && uint32(was) == old, err
 }
 
 // CompareAndSwap64 is CompareAndSwap32 for the 64-bit word at off.
-func (im *Import) CompareAndSwap64(ctx context.Context, off int, old, v uint64) (prev uint64, swapped bool, err error) {
+func (im *Import) CompareAndSwap64(
+	ctx context.Context, off int, old, v uint64,
+) (prev uint64, swapped bool, err error) {
 	was, err := im.atomic(ctx, "compare and swap", link.AtomicOp{Op: wire.CompareAndSwap, Wide: true, A: v, B: old}, off)
 	return was, err == nil && was == old, err
 }
 
-func (im *Import) atomic(ctx context.Context, op string, c link.AtomicOp, off int) (old uint64, err error) {
+func (im *Import) atomic(
+	ctx context.Context, op string, c link.AtomicOp, off int,
+) (old uint64, err error) {
 	c.Handle, c.ID, c.Off, c.Ended = im.handle, im.id, uint64(off), &im.ended
 	size := 4
 	if c.Wide {

@@ -165,7 +165,9 @@ func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
 
 // dispatchPeerGone queues PeerGone after the notifications of the peer's links, unless this process
 // is closed. associations.mu is held.
-func (m *member) dispatchPeerGone(peer nodeproto.ProcessID, responders []*link.Responder, err error) {
+func (m *member) dispatchPeerGone(
+	peer nodeproto.ProcessID, responders []*link.Responder, err error,
+) {
 	ls := m.subscribers()
 	if m.closed.Load() || len(ls) == 0 {
 		return
@@ -198,7 +200,9 @@ const maxLinkEvents = 1024
 
 // linkStateChanged reports that a link has lost its connection or was resumed. imports reports
 // whether this process is the importer.
-func (m *member) linkStateChanged(peer nodeproto.ProcessID, imports bool, to shmlayout.ConnState, why error) {
+func (m *member) linkStateChanged(
+	peer nodeproto.ProcessID, imports bool, to shmlayout.ConnState, why error,
+) {
 	e, kind, text := Event{Kind: LinkResumed, Peer: processID(peer)}, nodeproto.LinkResumed, "a link was resumed"
 	if !to.Connected() {
 		e.Kind, e.Err, kind, text = LinkDown, linkError(peer, why), nodeproto.LinkLost, "a link has lost its connection"

@@ -161,7 +161,9 @@ func (t *importers) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []i
 }
 
 // createGrant adds a grant to the tables.
-func (t *importers) createGrant(r nodeproto.OfferRequest) (g nodeproto.Grant, gr grant, fds []int, err error) {
+func (t *importers) createGrant(
+	r nodeproto.OfferRequest,
+) (g nodeproto.Grant, gr grant, fds []int, err error) {
 	t.memory.mu.Lock()
 	defer t.memory.mu.Unlock()
 	e := t.memory.exports[r.ID]

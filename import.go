@@ -218,7 +218,9 @@ const maxImportPause = 250 * time.Millisecond
 // importRetrying repeats an import that failed for a temporary reason: the grant ended with an
 // older link, or a daemon died during the import. It retries for timeout.Control, the time that a
 // restarted daemon may need.
-func (p *Process) importRetrying(ctx context.Context, attempt func() (*Import, error)) (im *Import, err error) {
+func (p *Process) importRetrying(
+	ctx context.Context, attempt func() (*Import, error),
+) (im *Import, err error) {
 	var since time.Time
 	broken := 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxImportPause) {
@@ -523,7 +525,9 @@ func (im *Import) RejoinAt(ctx context.Context, peer ProcessID) (*Import, error)
 }
 
 // rejoin imports by a name, or from a peer if there is none.
-func (im *Import) rejoin(ctx context.Context, peer ProcessID, named *importName) (again *Import, err error) {
+func (im *Import) rejoin(
+	ctx context.Context, peer ProcessID, named *importName,
+) (again *Import, err error) {
 	op := fmt.Sprintf("rejoin buffer %d (%d bytes)", im.id, im.size)
 	if err := inHandler(op); err != nil {
 		return nil, err

@@ -15,7 +15,9 @@ import (
 
 // importOnLink requests an import over the link to the exporter, if that link takes such requests.
 // ok is false if the caller must ask the node.
-func (t *exporters) importOnLink(ctx context.Context, peer ProcessID, id uint32) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
+func (t *exporters) importOnLink(
+	ctx context.Context, peer ProcessID, id uint32,
+) (l *exporterLink, g nodeproto.Grant, fds []int, ok bool) {
 	// A process without its node makes no imports.
 	if peer.Node.name != t.id.Node || !t.node.CheckConnected() {
 		return nil, g, nil, false
@@ -56,7 +58,9 @@ func (t *exporters) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 // request: four packets of eight, each of which wakes a process.
 
 // importFromNode requests an import from the node. l is non-nil if the link was made along with it.
-func (t *exporters) importFromNode(ctx context.Context, target importTarget) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+func (t *exporters) importFromNode(
+	ctx context.Context, target importTarget,
+) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
 	r := nodeproto.ImportRequest{Node: target.peer.Node.name, PID: uint32(target.peer.PID), ID: target.id}
 	if target.found != nil {
 		r.Serial = target.found.Serial
@@ -135,7 +139,9 @@ func (t *exporters) claimFirst(pid uint32) (over func()) {
 
 // importWithLink requests an import together with its link. If the grant comes without a link, the
 // caller requests the link separately.
-func (t *exporters) importWithLink(ctx context.Context, r nodeproto.ImportRequest) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
+func (t *exporters) importWithLink(
+	ctx context.Context, r nodeproto.ImportRequest,
+) (l *exporterLink, g nodeproto.Grant, fds []int, err error) {
 	ring, mine, err := t.newLinkPages()
 	if err != nil {
 		return nil, g, nil, err

@@ -143,7 +143,9 @@ func (t *associations) endingDone(peer nodeproto.ProcessID) <-chan struct{} {
 
 // responderEnded records that an importer's link has ended. gone reports whether the importer is
 // gone: a link that was replaced or never taken up says nothing about it.
-func (t *associations) responderEnded(a *association, responder *link.Responder, gone bool, err error) {
+func (t *associations) responderEnded(
+	a *association, responder *link.Responder, gone bool, err error,
+) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !a.responders[responder] {

@@ -119,7 +119,9 @@ const maxEarlyRevocations = 1024
 
 // acquireLink returns the link to an exporter and makes it if there is none. Concurrent callers for
 // one exporter share the attempt.
-func (t *exporters) acquireLink(ctx context.Context, exporter nodeproto.ProcessID) (*exporterLink, error) {
+func (t *exporters) acquireLink(
+	ctx context.Context, exporter nodeproto.ProcessID,
+) (*exporterLink, error) {
 	for {
 		t.mu.Lock()
 		if t.closed.Load() {
@@ -269,7 +271,9 @@ func (t *exporters) newLinkPages() (ring shmlayout.Importer, mine []int, err err
 }
 
 // openLocalLink starts a link on this node from the exporter's descriptors. It owns ring and fds.
-func (t *exporters) openLocalLink(l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int) (err error) {
+func (t *exporters) openLocalLink(
+	l *exporterLink, c *nodeproto.Connected, ring shmlayout.Importer, fds []int,
+) (err error) {
 	attributeDescriptors(l.exporter, fds)
 	l.id, l.takesImports, l.grantsLost = c.Link, c.Imports, c.Lost
 	pages := &link.Pages{Ring: ring}

@@ -31,7 +31,9 @@ type linkTerms struct {
 
 // secrecy decides whether a link with another node is encrypted, and returns the expected
 // fingerprint of the importer's certificate.
-func (t *linkTerms) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, secret []byte, err error) {
+func (t *linkTerms) secrecy(
+	r *nodeproto.AcceptRequest,
+) (s nodeproto.Secrecy, secret []byte, err error) {
 	if !r.Encrypt && !t.encrypt {
 		return s, nil, nil
 	}
@@ -49,7 +51,9 @@ func (t *linkTerms) secrecy(r *nodeproto.AcceptRequest) (s nodeproto.Secrecy, se
 // that they hold the link's key before the first frame. h carries the attempt's number and what
 // earlier attempts delivered. The cipher is non-nil for an encrypted link; the control connections
 // decide that, and nothing received on the data connection can change it.
-func (t *linkTerms) dial(ctx context.Context, c nodeproto.Connected, h wire.Hello) (fd int, cipher link.Cipher, a wire.Answer, err error) {
+func (t *linkTerms) dial(
+	ctx context.Context, c nodeproto.Connected, h wire.Hello,
+) (fd int, cipher link.Cipher, a wire.Answer, err error) {
 	nc, err := t.dialer(ctx, c.Address)
 	if ctx.Err() != nil && err != nil {
 		return -1, nil, a, fmt.Errorf("data address %s of the exporter's node: %w", c.Address, context.Cause(ctx))
@@ -194,7 +198,9 @@ func (t *importers) startTLS(r nodeproto.HandoverRequest, h *wire.Hello, fd int)
 
 // acceptDialled starts or resumes the link on a dialled connection. conn is its TLS state, nil in
 // clear.
-func (t *importers) acceptDialled(r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn) {
+func (t *importers) acceptDialled(
+	r nodeproto.HandoverRequest, h *wire.Hello, malformed error, fd int, conn *encrypt.Conn,
+) {
 	// of two attempts, the first has its link, or has failed, before the second is looked at
 	t.joinMu.Lock()
 	defer t.joinMu.Unlock()

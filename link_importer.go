@@ -49,7 +49,9 @@ func (t *importers) handleAccept(r nodeproto.AcceptRequest, fds []int) (any, []i
 
 // acceptLocal makes the exporter's side of a link on this node from the importer's pages and a
 // socket.
-func (t *importers) acceptLocal(id nodeproto.ProcessID, order uint64, fds []int) (a nodeproto.Accepted, out []int, err error) {
+func (t *importers) acceptLocal(
+	id nodeproto.ProcessID, order uint64, fds []int,
+) (a nodeproto.Accepted, out []int, err error) {
 	if len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
 		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
@@ -109,7 +111,9 @@ func (peer *importer) checkOrder(order uint64) error {
 }
 
 // joinLink starts an importer's link. It owns fd and pages.
-func (t *importers) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms) error {
+func (t *importers) joinLink(
+	id nodeproto.ProcessID, order uint64, fd int, pages *link.Pages, terms link.Terms,
+) error {
 	t.joinMu.Lock()
 	defer t.joinMu.Unlock()
 	t.memory.mu.Lock()
@@ -125,7 +129,10 @@ func (t *importers) joinLink(id nodeproto.ProcessID, order uint64, fd int, pages
 
 // joinLinkLocked is joinLink with joinMu held. a is the link's association, from beginPendingLink.
 // dialled is the link's number if its importer dialled it, else 0.
-func (t *importers) joinLinkLocked(id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages, terms link.Terms) error {
+func (t *importers) joinLinkLocked(
+	id nodeproto.ProcessID, a *association, order, dialled uint64, fd int, pages *link.Pages,
+	terms link.Terms,
+) error {
 	// An importer may request two links at once. The later one replaces the other; otherwise a link
 	// would remain that no revocation reaches.
 	defer t.associations.endPendingLink(a)
@@ -163,7 +170,10 @@ func (t *importers) joinLinkLocked(id nodeproto.ProcessID, a *association, order
 // installLink creates the responder and enters it into the tables. missedRevokes are handles whose
 // revocation must still be announced: they ended after the importer was answered. reportResumed
 // runs before any other event of the link.
-func (t *importers) installLink(id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages, terms link.Terms, reportResumed func()) (responder *link.Responder, missedRevokes []uint32, err error) {
+func (t *importers) installLink(
+	id nodeproto.ProcessID, a *association, dialled uint64, fd int, pages *link.Pages,
+	terms link.Terms, reportResumed func(),
+) (responder *link.Responder, missedRevokes []uint32, err error) {
 	t.memory.mu.Lock()
 	defer t.memory.mu.Unlock()
 	peer := t.byID[id]
@@ -221,7 +231,9 @@ func (t *importers) installLink(id nodeproto.ProcessID, a *association, dialled 
 
 // severOldLink ends the importer's previous link and returns it, or nil. The grants move to the new
 // link only when nothing can reach them through the old one. memory.mu must not be held.
-func (t *importers) severOldLink(id nodeproto.ProcessID, order uint64) (old *inboundLink, err error) {
+func (t *importers) severOldLink(
+	id nodeproto.ProcessID, order uint64,
+) (old *inboundLink, err error) {
 	t.memory.mu.Lock()
 	if peer := t.byID[id]; peer != nil {
 		if err := peer.checkOrder(order); err != nil {
@@ -296,7 +308,9 @@ var errReplaced = fmt.Errorf("%w: the importer has made another link", link.ErrC
 
 // inboundEnded cleans up after an importer's link. It reports the importer as gone unless a
 // successor continues.
-func (t *importers) inboundEnded(id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error) {
+func (t *importers) inboundEnded(
+	id nodeproto.ProcessID, dialled uint64, l *inboundLink, err error,
+) {
 	t.memory.mu.Lock() // once the link is there
 	next := l.successor
 	if next != nil {

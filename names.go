@@ -29,7 +29,9 @@ const publishedIDs = 0xF0000000
 // are the library's; [Export.ID] says which one it has chosen. Errors: those of both calls.
 //
 // Experimental: it may change in any release.
-func (p *Process) Publish(ctx context.Context, name string, mem []byte, opts ...ExportOption) (*Export, error) {
+func (p *Process) Publish(
+	ctx context.Context, name string, mem []byte, opts ...ExportOption,
+) (*Export, error) {
 	op := fmt.Sprintf("publish %d bytes as %q", len(mem), name)
 	if ctx == nil {
 		return nil, fail(op, errNilContext)
@@ -118,7 +120,9 @@ func (e *Export) publishAs(ctx context.Context, name string, r nodeproto.Publish
 
 // publish asks the node for a name, and notes it for the next daemon. taken is the process that has
 // it.
-func (e *Export) publish(ctx context.Context, r nodeproto.PublishRequest) (taken *nodeproto.ProcessID, err error) {
+func (e *Export) publish(
+	ctx context.Context, r nodeproto.PublishRequest,
+) (taken *nodeproto.ProcessID, err error) {
 	p := e.p
 	if err := e.naming.Acquire(ctx); err != nil {
 		return nil, err
@@ -339,7 +343,9 @@ type importName struct {
 // names.
 //
 // Experimental: it may change in any release.
-func (p *Process) ImportName(ctx context.Context, name string, opts ...FindOption) (*Import, error) {
+func (p *Process) ImportName(
+	ctx context.Context, name string, opts ...FindOption,
+) (*Import, error) {
 	op := fmt.Sprintf("import %q", name)
 	if err := inHandler(op); err != nil {
 		return nil, err
@@ -488,7 +494,9 @@ func (p *Process) Names(ctx context.Context, pattern string) iter.Seq2[NameInfo,
 }
 
 // listNames yields names until that returns false.
-func (p *Process) listNames(ctx context.Context, pattern string, yield func(NameInfo, error) bool) error {
+func (p *Process) listNames(
+	ctx context.Context, pattern string, yield func(NameInfo, error) bool,
+) error {
 	node, rest, found := strings.Cut(pattern, "/")
 	r := nodeproto.ListNamesRequest{Node: hosts.Canonical(node), Cluster: found && node == "", Pattern: rest}
 	if !found {

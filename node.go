@@ -200,7 +200,9 @@ func (p *Process) chooseHosts(env string, inSession bool) {
 }
 
 // handleLogged handles a request of the daemon and logs it.
-func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+func (p *Process) handleLogged(
+	ctx context.Context, m nodeproto.Method, body []byte, fds []int,
+) (any, []int, error) {
 	start := time.Now()
 	out, outFDs, err := p.handleRequest(ctx, m, body, fds)
 	p.logDaemonRequest(m, time.Since(start), err)
@@ -208,7 +210,9 @@ func (p *Process) handleLogged(ctx context.Context, m nodeproto.Method, body []b
 }
 
 // handleRequest answers the daemon. It owns fds.
-func (p *Process) handleRequest(_ context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+func (p *Process) handleRequest(
+	_ context.Context, m nodeproto.Method, body []byte, fds []int,
+) (any, []int, error) {
 	switch m {
 	case nodeproto.Offer:
 		r, err := nodeproto.Decode[nodeproto.OfferRequest](body)

@@ -438,7 +438,9 @@ func (m *member) interrupted(ctx context.Context, err error) error {
 // Spawn never tries twice by itself.
 //
 // Experimental: it may change in any release.
-func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...string) (PID, error) {
+func (p *Process) Spawn(
+	ctx context.Context, node NodeID, path string, args ...string,
+) (PID, error) {
 	if err := inHandler(fmt.Sprintf("spawn %q on node %q", path, node.name)); err != nil {
 		return 0, err
 	}
@@ -453,7 +455,9 @@ func (p *Process) Spawn(ctx context.Context, node NodeID, path string, args ...s
 	return PID(pid), nil
 }
 
-func (p *Process) spawn(ctx context.Context, node NodeID, path string, args []string) (uint32, error) {
+func (p *Process) spawn(
+	ctx context.Context, node NodeID, path string, args []string,
+) (uint32, error) {
 	if err := p.checkOpen(ctx); err != nil {
 		return 0, err
 	}

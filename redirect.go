@@ -278,7 +278,9 @@ func (e *Export) endRedirection() error {
 
 // takeClaims makes the importer's side of a redirectable export that is mapped,
 // or takes the one that an earlier import of it has made. It owns fds.
-func (l *exporterLink) takeClaims(t *exporters, g *nodeproto.Grant, fds []int) (*redirect.Claims, error) {
+func (l *exporterLink) takeClaims(
+	t *exporters, g *nodeproto.Grant, fds []int,
+) (*redirect.Claims, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.claims[g.Claims]; c != nil {

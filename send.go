@@ -164,7 +164,9 @@ var (
 // [Import.Send], and [ErrBadArg] if the word lies within the data's range.
 //
 // Experimental: it may change in any release.
-func (im *Import) SendSignal(ctx context.Context, src []byte, off int, word uint32, wordOff int) error {
+func (im *Import) SendSignal(
+	ctx context.Context, src []byte, off int, word uint32, wordOff int,
+) error {
 	if ctx == nil {
 		return im.opError("send signal", len(src), off, errNilContext)
 	}
@@ -179,7 +181,9 @@ func (im *Import) SendSignal(ctx context.Context, src []byte, off int, word uint
 }
 
 // sendSignalSlow is SendSignal without the fast path.
-func (im *Import) sendSignalSlow(ctx context.Context, src []byte, off int, word uint32, wordOff int) error {
+func (im *Import) sendSignalSlow(
+	ctx context.Context, src []byte, off int, word uint32, wordOff int,
+) error {
 	err := im.check(len(src), off, nodeproto.MayWrite)
 	if err == nil {
 		err = im.check(shm.WordSize, wordOff, nodeproto.MayWrite)

@@ -142,7 +142,9 @@ func (d *DestSpace) Get(ctx context.Context, dst []byte, src ProxyAddr) error {
 }
 
 // SendAsync is [vmmc.Import.SendAsync] to an address (vmmc_SendDataAsync).
-func (d *DestSpace) SendAsync(ctx context.Context, src []byte, dst ProxyAddr) (vmmc.Request, error) {
+func (d *DestSpace) SendAsync(
+	ctx context.Context, src []byte, dst ProxyAddr,
+) (vmmc.Request, error) {
 	im, off := d.find(dst)
 	if im == nil {
 		return vmmc.Request{}, noImport("send", len(src), dst)
@@ -151,7 +153,9 @@ func (d *DestSpace) SendAsync(ctx context.Context, src []byte, dst ProxyAddr) (v
 }
 
 // SendNotifyAsync is [vmmc.Import.SendNotifyAsync] to an address (vmmc_SendDataAsyncNotify).
-func (d *DestSpace) SendNotifyAsync(ctx context.Context, src []byte, dst ProxyAddr) (vmmc.Request, error) {
+func (d *DestSpace) SendNotifyAsync(
+	ctx context.Context, src []byte, dst ProxyAddr,
+) (vmmc.Request, error) {
 	im, off := d.find(dst)
 	if im == nil {
 		return vmmc.Request{}, noImport("send", len(src), dst)

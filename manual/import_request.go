@@ -25,7 +25,9 @@ type ImportRequest struct {
 // is the whole request's: when it ends before the import is made, the request fails. An import that
 // was made and never asked for is closed with the process, and one that is being made fails then.
 // In a notification handler the request fails with [vmmc.ErrNotInHandler].
-func ImportAsync(ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32) *ImportRequest {
+func ImportAsync(
+	ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32,
+) *ImportRequest {
 	r := &ImportRequest{cancel: func() {}, done: make(chan struct{})}
 	switch {
 	case ctx == nil:

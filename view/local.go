@@ -25,7 +25,9 @@ type Local[T any] struct {
 // [vmmc.Process.Alloc] and [vmmc.Process.Export].
 //
 // Experimental: it may change in any release.
-func Export[T any](p *vmmc.Process, id uint32, n int, opts ...vmmc.ExportOption) (*Local[T], error) {
+func Export[T any](
+	p *vmmc.Process, id uint32, n int, opts ...vmmc.ExportOption,
+) (*Local[T], error) {
 	l, err := layoutOf[T]()
 	if err != nil {
 		return nil, err
@@ -52,7 +54,9 @@ func Export[T any](p *vmmc.Process, id uint32, n int, opts ...vmmc.ExportOption)
 // length must be a multiple of their size, and its address of their alignment.
 //
 // Experimental: it may change in any release.
-func ExportBytes[T any](p *vmmc.Process, id uint32, mem []byte, opts ...vmmc.ExportOption) (*Local[T], error) {
+func ExportBytes[T any](
+	p *vmmc.Process, id uint32, mem []byte, opts ...vmmc.ExportOption,
+) (*Local[T], error) {
 	l, err := layoutOf[T]()
 	if err != nil {
 		return nil, err
@@ -67,7 +71,9 @@ func ExportBytes[T any](p *vmmc.Process, id uint32, mem []byte, opts ...vmmc.Exp
 }
 
 // export exports mem, which has room for n elements.
-func export[T any](p *vmmc.Process, id uint32, mem []byte, l *layout, n int, opts []vmmc.ExportOption) (*Local[T], error) {
+func export[T any](
+	p *vmmc.Process, id uint32, mem []byte, l *layout, n int, opts []vmmc.ExportOption,
+) (*Local[T], error) {
 	values, err := shm.ValuesOf[T]()
 	if err != nil {
 		return nil, err

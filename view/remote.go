@@ -24,7 +24,9 @@ type Remote[T any] struct {
 // differs; those of [vmmc.Process.Import].
 //
 // Experimental: it may change in any release.
-func Import[T any](ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32) (*Remote[T], error) {
+func Import[T any](
+	ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, id uint32,
+) (*Remote[T], error) {
 	if _, err := layoutOf[T](); err != nil { // before anything is asked for
 		return nil, err
 	}

@@ -50,7 +50,9 @@ func Swap[T Word](ctx context.Context, r *Remote[T], i int, v T) (old T, err err
 // before, and whether v was stored. Otherwise it is as [Add].
 //
 // Experimental: it may change in any release.
-func CompareAndSwap[T Word](ctx context.Context, r *Remote[T], i int, old, v T) (prev T, swapped bool, err error) {
+func CompareAndSwap[T Word](
+	ctx context.Context, r *Remote[T], i int, old, v T,
+) (prev T, swapped bool, err error) {
 	switch {
 	case uint(i) >= uint(r.n):
 		return 0, false, r.outside("compare and swap", i, 1)

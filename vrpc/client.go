@@ -155,7 +155,9 @@ func newClient(opts []ClientOption) (*Client, error) {
 
 // Call calls a procedure. Errors are of type [*Error]. When ctx ends the call returns its error,
 // and whether it was run is unknown; others go on.
-func (c *Client) Call(ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler) error {
+func (c *Client) Call(
+	ctx context.Context, prog, vers, proc uint32, args xdr.Marshaler, res xdr.Unmarshaler,
+) error {
 	h := c.header(prog, vers, proc)
 	if err := c.transport.call(ctx, h, args, res); err != nil {
 		return &Error{Peer: c.transport.peer(), Program: prog, Version: vers, Procedure: proc, Err: err}

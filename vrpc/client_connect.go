@@ -109,7 +109,9 @@ func (l *connectMessage) deliver(ctx context.Context, meet *vmmc.Import) error {
 // allows. Close the client before p. [WithArea] bounds its messages. Where the server is in the
 // same program, give each side a Process of its own: with one, they wake each other for each call,
 // which takes many times as long.
-func DialVMMC(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, opts ...ClientOption) (*Client, error) {
+func DialVMMC(
+	ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, opts ...ClientOption,
+) (*Client, error) {
 	c, err := newClient(opts)
 	if err != nil {
 		return nil, err
@@ -123,7 +125,9 @@ func DialVMMC(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, numbe
 }
 
 // connect writes a letter and waits for the answer.
-func connect(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, s *clientSettings) (*vmmcTransport, error) {
+func connect(
+	ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number uint32, s *clientSettings,
+) (*vmmcTransport, error) {
 	meet, err := p.Import(ctx, server.Node, server.PID, number)
 	if err != nil {
 		return nil, err
@@ -151,7 +155,10 @@ func connect(ctx context.Context, p *vmmc.Process, server vmmc.ProcessID, number
 	return w, nil
 }
 
-func meetServer(ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *connectMessage, in *inbox, decoded int) (*vmmcTransport, error) {
+func meetServer(
+	ctx context.Context, p *vmmc.Process, meet *vmmc.Import, l *connectMessage, in *inbox,
+	decoded int,
+) (*vmmcTransport, error) {
 	word, err := in.exp.Word(helloSize - 4)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,9 @@ func (w *packetTransport) close() error {
 	return err
 }
 
-func (w *packetTransport) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+func (w *packetTransport) call(
+	ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler,
+) error {
 	b := getBuffer()
 	defer b.release()
 	out, err := appendCall(b.b, &h, args, w.limit)

@@ -79,7 +79,9 @@ func (w *streamTransport) close() error {
 	return err
 }
 
-func (w *streamTransport) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+func (w *streamTransport) call(
+	ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler,
+) error {
 	b, err := w.encode(&h, args)
 	if err != nil {
 		return err

@@ -158,7 +158,9 @@ func (w *vmmcTransport) releaseSlot(s *slot) {
 	w.places.Release()
 }
 
-func (w *vmmcTransport) call(ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler) error {
+func (w *vmmcTransport) call(
+	ctx context.Context, h rpcmsg.Call, args xdr.Marshaler, res xdr.Unmarshaler,
+) error {
 	s, err := w.acquireSlot(ctx)
 	if err != nil {
 		return err
@@ -223,7 +225,9 @@ func (w *vmmcTransport) await(ctx context.Context, s *slot, number uint32) error
 }
 
 // reply decodes the reply, and gives back the memory of request and reply.
-func (w *vmmcTransport) reply(ctx context.Context, s *slot, number uint32, res xdr.Unmarshaler) (err error) {
+func (w *vmmcTransport) reply(
+	ctx context.Context, s *slot, number uint32, res xdr.Unmarshaler,
+) (err error) {
 	if s.size > 0 {
 		w.area.free(s.where, s.size)
 		s.size = 0
@@ -250,7 +254,9 @@ func (w *vmmcTransport) reply(ctx context.Context, s *slot, number uint32, res x
 }
 
 // send sends the request, and returns its number.
-func (w *vmmcTransport) send(ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Marshaler) (uint32, error) {
+func (w *vmmcTransport) send(
+	ctx context.Context, s *slot, h *rpcmsg.Call, args xdr.Marshaler,
+) (uint32, error) {
 	s.e.Reset(s.small[:0:inline])
 	s.e.Gather(fewest)
 	s.call = *h

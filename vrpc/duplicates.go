@@ -45,7 +45,9 @@ func newDuplicateCache() *duplicateCache {
 }
 
 // begin reports whether to run a call. If not, reply is the earlier reply, or nil while it runs.
-func (d *duplicateCache) begin(from net.Addr, xid uint32, call []byte) (name datagram, reply []byte, run bool) {
+func (d *duplicateCache) begin(
+	from net.Addr, xid uint32, call []byte,
+) (name datagram, reply []byte, run bool) {
 	name = datagram{xid: xid, sum: maphash.Bytes(d.seed, call)}
 	if u, ok := from.(*net.UDPAddr); ok {
 		name.from = u.AddrPort()

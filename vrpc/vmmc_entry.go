@@ -91,7 +91,9 @@ func (b *inbox) place(i int) []byte { return b.mem.Bytes()[b.at(i):][:entrySize]
 func (b *inbox) data() []byte { return b.mem.Bytes()[b.layout.data():] }
 
 // newInbox exports a buffer to one process, under a number that is free.
-func newInbox(p *vmmc.Process, l layout, peer vmmc.ProcessID, number func() uint32, opts []vmmc.ExportOption) (*inbox, error) {
+func newInbox(
+	p *vmmc.Process, l layout, peer vmmc.ProcessID, number func() uint32, opts []vmmc.ExportOption,
+) (*inbox, error) {
 	mem, err := p.Alloc(l.size())
 	if err != nil {
 		return nil, err

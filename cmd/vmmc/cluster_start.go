@@ -182,7 +182,9 @@ func (s *clusterState) start(ctx context.Context, nodes []*nodeState) error {
 
 // startNode runs this program again as vmmcd, in a session of its own so that
 // it outlives this one's terminal. The node's early end is told to fail.
-func (s *clusterState) startNode(ctx context.Context, n *nodeState, hold *os.File, fail context.CancelCauseFunc) error {
+func (s *clusterState) startNode(
+	ctx context.Context, n *nodeState, hold *os.File, fail context.CancelCauseFunc,
+) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)

@@ -132,7 +132,9 @@ func (f *tailFlag) Set(s string) error {
 }
 
 // one prints that of one process; name, if it is not empty, stands before each line.
-func (o *logOptions) one(ctx context.Context, n *ask.Node, session string, pid uint32, name string) error {
+func (o *logOptions) one(
+	ctx context.Context, n *ask.Node, session string, pid uint32, name string,
+) error {
 	to, flush := o.out.plain(), func() error { return nil }
 	if name != "" || o.stamps {
 		to, flush = o.out.lined(name, o.stamps)

@@ -50,7 +50,9 @@ func (f *systemLogFlags) check(args []string) error {
 	return nil
 }
 
-func (f *systemLogFlags) print(ctx context.Context, where *ask.Flags, w io.Writer, args []string, follow bool) error {
+func (f *systemLogFlags) print(
+	ctx context.Context, where *ask.Flags, w io.Writer, args []string, follow bool,
+) error {
 	if len(where.Nodes) > 0 {
 		return serve.Usage("--node and --system do not go together: --system names the node")
 	}

@@ -63,7 +63,9 @@ type downInfo struct {
 	Error  string   `json:"error,omitempty"`
 }
 
-func takeDown(ctx context.Context, where *ask.Flags, reason string, asJSON bool, w io.Writer) error {
+func takeDown(
+	ctx context.Context, where *ask.Flags, reason string, asJSON bool, w io.Writer,
+) error {
 	return where.Within(ctx, timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
 		done := make([]downInfo, len(a.Chosen))
 		errs := a.Each(func(i int, n *ask.Node) error {

@@ -203,7 +203,9 @@ const mostVersions = 64
 
 // versions calls the version that was asked for, or each that the server has. A server names its
 // versions in the reply to a call of an impossible version.
-func (q *rpcInfo) versions(ctx context.Context, c *vrpc.Client, address string) (all []rpcAnswer, err error) {
+func (q *rpcInfo) versions(
+	ctx context.Context, c *vrpc.Client, address string,
+) (all []rpcAnswer, err error) {
 	low, high := q.version, q.version
 	if q.version == 0 {
 		err := null(ctx, c, q.program, 1<<32-1)

@@ -64,7 +64,9 @@ func (e errHungUp) Error() string {
 }
 
 // run passes input and output on until the program ends.
-func (a *inputSession) run(ctx context.Context, told <-chan os.Signal, pass func(os.Signal)) (status int, err error) {
+func (a *inputSession) run(
+	ctx context.Context, told <-chan os.Signal, pass func(os.Signal),
+) (status int, err error) {
 	if err := a.screen.raw(); err != nil {
 		return 0, a.screen.lost(err)
 	}
@@ -143,7 +145,10 @@ func (a *inputSession) show(ctx context.Context) error {
 }
 
 // answered makes a call that the node answers within a bound.
-func answered[In, Out any](ctx context.Context, n *ask.Node, r *In, call func(context.Context, *connect.Request[In]) (*connect.Response[Out], error)) (*Out, error) {
+func answered[In, Out any](
+	ctx context.Context, n *ask.Node, r *In,
+	call func(context.Context, *connect.Request[In]) (*connect.Response[Out], error),
+) (*Out, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	a, err := call(ctx, connect.NewRequest(r))
@@ -219,7 +224,9 @@ func (a *inputSession) pass(ctx context.Context, stop context.CancelCauseFunc) {
 
 // listen heeds signals. Those of keys do not come while the terminal is raw: the
 // program's own terminal makes them of what is typed.
-func (a *inputSession) listen(ctx context.Context, stop context.CancelCauseFunc, told <-chan os.Signal, pass func(os.Signal)) {
+func (a *inputSession) listen(
+	ctx context.Context, stop context.CancelCauseFunc, told <-chan os.Signal, pass func(os.Signal),
+) {
 	changed := make(chan os.Signal, 1)
 	if a.screen != nil {
 		watchScreen(changed)

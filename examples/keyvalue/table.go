@@ -48,7 +48,9 @@ func (t *table) put(ctx context.Context, key int, value string) error {
 }
 
 // get reads a key from one replica.
-func (t *table) get(ctx context.Context, replica, key int) (value string, version uint32, err error) {
+func (t *table) get(
+	ctx context.Context, replica, key int,
+) (value string, version uint32, err error) {
 	r := t.replicas[replica]
 	var b, again [slot]byte
 	for {

@@ -20,7 +20,9 @@ const maxNodes = 20_000
 // With compares the list own with that of the node that gave the digest in its Ping. The
 // node is asked for its list only if the digests differ; 0 is that of an older node.
 // Lists are in conflict as [hosts.Difference] says.
-func With(ctx context.Context, cl nodev1connect.ClusterServiceClient, own []hosts.Host, digest uint64) (how string, conflict bool) {
+func With(
+	ctx context.Context, cl nodev1connect.ClusterServiceClient, own []hosts.Host, digest uint64,
+) (how string, conflict bool) {
 	if digest == 0 || digest == hosts.Digest(own) {
 		return "", false
 	}
@@ -32,7 +34,9 @@ func With(ctx context.Context, cl nodev1connect.ClusterServiceClient, own []host
 }
 
 // list asks a node for its list.
-func list(ctx context.Context, cl nodev1connect.ClusterServiceClient) (all []hosts.Host, err error) {
+func list(
+	ctx context.Context, cl nodev1connect.ClusterServiceClient,
+) (all []hosts.Host, err error) {
 	next := 1 // place
 	for after := ""; ; {
 		a, err := cl.Nodes(ctx, connect.NewRequest(&nodev1.NodesRequest{After: after}))

@@ -113,7 +113,9 @@ type Cluster struct {
 }
 
 // Within opens the nodes, has do ask them, and closes them, all within limit.
-func (f *Flags) Within(ctx context.Context, limit time.Duration, do func(context.Context, *Cluster) error) error {
+func (f *Flags) Within(
+	ctx context.Context, limit time.Duration, do func(context.Context, *Cluster) error,
+) error {
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	a, err := f.Open(ctx)
@@ -327,7 +329,9 @@ func (s *noAnswerError) Error() string {
 	return fmt.Sprintf("node %q cannot be reached: it has not answered in time", s.node)
 }
 
-func (s *noAnswerError) Unwrap() []error { return []error{code.Unreachable, context.DeadlineExceeded} }
+func (s *noAnswerError) Unwrap() []error {
+	return []error{code.Unreachable, context.DeadlineExceeded}
+}
 
 // Failure joins errors of nodes into one with the right exit status.
 func Failure(what string, errs []error) error {

@@ -17,7 +17,9 @@ import (
 type Completion = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
 // complete asks the nodes for what can be offered.
-func (f *Flags) complete(c *cobra.Command, want func(context.Context, *Cluster) []cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *Flags) complete(
+	c *cobra.Command, want func(context.Context, *Cluster) []cobra.Completion,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(c.Context(), timeout.Ping)
 	defer stop()
 	named := *f
@@ -33,7 +35,9 @@ func (f *Flags) complete(c *cobra.Command, want func(context.Context, *Cluster) 
 }
 
 // NodeNames offers nodes, the last of those that commas separate.
-func (f *Flags) NodeNames(c *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *Flags) NodeNames(
+	c *cobra.Command, _ []string, typed string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	return f.complete(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
 		for _, n := range a.All {
@@ -46,7 +50,9 @@ func (f *Flags) NodeNames(c *cobra.Command, _ []string, typed string) ([]cobra.C
 }
 
 // CompleteNodes offers nodes for arguments, those of the arguments before left out.
-func (f *Flags) CompleteNodes(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *Flags) CompleteNodes(
+	c *cobra.Command, args []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return f.complete(c, func(_ context.Context, a *Cluster) (out []cobra.Completion) {
 		for _, n := range a.All {
 			if !slices.Contains(args, n.Name) {
@@ -58,7 +64,9 @@ func (f *Flags) CompleteNodes(c *cobra.Command, args []string, _ string) ([]cobr
 }
 
 // sessionNames offers sessions.
-func (f *Flags) sessionNames(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *Flags) sessionNames(
+	c *cobra.Command, _ []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return f.complete(c, func(ctx context.Context, a *Cluster) (out []cobra.Completion) {
 		list, _ := a.Sessions(ctx)
 		for _, s := range list {
@@ -96,7 +104,9 @@ func (f *Flags) PIDs(running bool) Completion {
 }
 
 // Names offers published names.
-func (f *Flags) Names(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *Flags) Names(
+	c *cobra.Command, args []string, typed string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return cobra.NoFileCompletions(c, args, typed)
 	}

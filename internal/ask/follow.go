@@ -50,7 +50,9 @@ func IsOutput(err error) bool {
 }
 
 // CopyLog gives on what a process has printed.
-func (n *Node) CopyLog(ctx context.Context, session string, pid uint32, o CopyOptions, to Output) (lost Lost, err error) {
+func (n *Node) CopyLog(
+	ctx context.Context, session string, pid uint32, o CopyOptions, to Output,
+) (lost Lost, err error) {
 	r := &nodev1.ReadLogRequest{Session: session, Pid: pid, Apart: true, Attended: o.Attended}
 	last, known := (*lastLines)(nil), false
 	if o.Tail >= 0 {
@@ -131,7 +133,9 @@ func given(err error) error {
 }
 
 // tail finds where the last lines of a process's output begin; apart says whether the node can.
-func (n *Node) tail(ctx context.Context, session string, pid uint32, lines int) (at int64, apart bool, err error) {
+func (n *Node) tail(
+	ctx context.Context, session string, pid uint32, lines int,
+) (at int64, apart bool, err error) {
 	k := int32(min(lines, 1<<30))
 	a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.ReadLogResponse], error) {
 		return n.Client.ReadLog(ctx, connect.NewRequest(&nodev1.ReadLogRequest{Session: session, Pid: pid, Apart: true, Tail: &k}))

@@ -36,7 +36,9 @@ func (n *Node) Hosts(ctx context.Context, look nodev1.Look) (all []*nodev1.Host,
 	}
 }
 
-func (n *Node) hostsPage(ctx context.Context, r *nodev1.NodesRequest) (*nodev1.NodesResponse, error) {
+func (n *Node) hostsPage(
+	ctx context.Context, r *nodev1.NodesRequest,
+) (*nodev1.NodesResponse, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
 	a, err := n.Cluster.Nodes(ctx, connect.NewRequest(r))

@@ -49,7 +49,9 @@ func (a *Cluster) Having(ctx context.Context, session string, pid uint32) (*Node
 
 // onlyOne is OnlyOne about a process. known says whether a node has it, which has ended; of a
 // process that none has, no node's name is told.
-func (a *Cluster) onlyOne(errs []error, session string, pid uint32, known func(i int) bool) []error {
+func (a *Cluster) onlyOne(
+	errs []error, session string, pid uint32, known func(i int) bool,
+) []error {
 	out := OnlyOne(errs)
 	if len(out) != 1 || !errors.Is(out[0], code.NoSuchProcess) {
 		return out

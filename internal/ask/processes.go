@@ -33,7 +33,9 @@ type Process struct {
 }
 
 // Processes lists those of the sessions, or of all if none are named.
-func (a *Cluster) Processes(ctx context.Context, names []string, running bool) ([]Process, []error) {
+func (a *Cluster) Processes(
+	ctx context.Context, names []string, running bool,
+) ([]Process, []error) {
 	found := make([][]Process, len(a.Chosen))
 	errs := a.Each(func(i int, n *Node) error {
 		of := slices.Clone(names) // else all nodes would append to one array
@@ -65,7 +67,9 @@ func (a *Cluster) Processes(ctx context.Context, names []string, running bool) (
 }
 
 // Processes lists those of one session.
-func (n *Node) Processes(ctx context.Context, session string, running bool) (rows []Process, err error) {
+func (n *Node) Processes(
+	ctx context.Context, session string, running bool,
+) (rows []Process, err error) {
 	return n.processes(ctx, session, 0, running)
 }
 
@@ -77,7 +81,9 @@ func (n *Node) Since(ctx context.Context, session string, after uint32) ([]Proce
 	})
 }
 
-func (n *Node) processes(ctx context.Context, session string, after uint32, running bool) (rows []Process, err error) {
+func (n *Node) processes(
+	ctx context.Context, session string, after uint32, running bool,
+) (rows []Process, err error) {
 	for r := (&nodev1.ListProcessesRequest{Session: session, After: after}); ; {
 		l, err := n.Client.ListProcesses(ctx, connect.NewRequest(r))
 		if err != nil {

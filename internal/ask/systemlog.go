@@ -12,7 +12,9 @@ import (
 
 // CopySystemLog writes the last lines of one of the node's own logs, or all of them
 // if lines is negative. With follow it also writes later lines, until ctx ends.
-func (n *Node) CopySystemLog(ctx context.Context, w io.Writer, log nodev1.SystemLog, lines int32, follow bool) error {
+func (n *Node) CopySystemLog(
+	ctx context.Context, w io.Writer, log nodev1.SystemLog, lines int32, follow bool,
+) error {
 	r := &nodev1.ReadSystemLogRequest{Log: log, Lines: lines}
 	if follow {
 		r.TimeoutNs = int64(timeout.Control / 2)

@@ -139,7 +139,9 @@ func (m *Memory) Reached(ctx context.Context, size int, v uint32) error {
 
 // Ping sends n messages of src's size to an offset, whose last words are first and on, waits for
 // each answer, and reports each one way's time, half the round trip's.
-func (m *Memory) Ping(ctx context.Context, src []byte, off int, first uint32, n int, each func(time.Duration)) error {
+func (m *Memory) Ping(
+	ctx context.Context, src []byte, off int, first uint32, n int, each func(time.Duration),
+) error {
 	a, clock := m.at(src, off), NewClock()
 	for v := first; v != first+uint32(n); v++ {
 		start := clock.Now()

@@ -60,4 +60,8 @@ func (m *Memory) Follow(ctx context.Context, ready func() error) error {
 
 // own is the word for settling, behind all that messages reach: one that comes
 // early does not touch it.
-func (m *Memory) own(r *shm.Region) *atomic.Uint32 { return shm.Word(r.Bytes(), r.Size()-shm.WordSize) }
+func (m *Memory) own(
+	r *shm.Region,
+) *atomic.Uint32 {
+	return shm.Word(r.Bytes(), r.Size()-shm.WordSize)
+}

@@ -132,7 +132,9 @@ func (t *TCP) Serve(ctx context.Context, size, n, total int) error {
 
 // Measure is the other side of Serve: it reports each one way's time, and
 // returns bytes a second for total bytes written in pieces of piece.
-func (t *TCP) Measure(ctx context.Context, size, n, total, piece int, each func(time.Duration)) (float64, error) {
+func (t *TCP) Measure(
+	ctx context.Context, size, n, total, piece int, each func(time.Duration),
+) (float64, error) {
 	if err := t.Ping(ctx, size, size, n, func(d time.Duration) { each(d / 2) }); err != nil {
 		return 0, err
 	}

@@ -110,7 +110,9 @@ type bound struct {
 	b          *vmmc.Binding
 }
 
-func newBound(ctx context.Context, way string, size int, opts ...vmmc.BindOption) (b *bound, err error) {
+func newBound(
+	ctx context.Context, way string, size int, opts ...vmmc.BindOption,
+) (b *bound, err error) {
 	p, err := newPlace(ctx, way)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,9 @@ func (r *AU) sight(ctx context.Context, c AUConfig, way, mode string, size, hot 
 
 // sent times a word from a store until it is seen, by way of a goroutine that looks for
 // it and sends it.
-func (b *bound) sent(ctx context.Context, see func(context.Context, int, uint32) error, v *uint32, rounds int) ([]time.Duration, error) {
+func (b *bound) sent(
+	ctx context.Context, see func(context.Context, int, uint32) error, v *uint32, rounds int,
+) ([]time.Duration, error) {
 	word, src := make([]byte, 4), make([]byte, 4)
 	over := make(chan error, 1)
 	first, last := *v+1, *v+uint32(rounds+rounds/10)

@@ -122,7 +122,9 @@ func told(s baseline.Span, err error) ([]float64, error) {
 
 // stream pours src as often as warms up, and then n times, and on the remote path waits for the
 // answer, one word.
-func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (baseline.Span, error) {
+func (e *end) stream(
+	ctx context.Context, src []byte, warm, n int, last uint32, async bool,
+) (baseline.Span, error) {
 	s, err := e.pour(ctx, src, warm, n, last, async)
 	if err == nil && e.Path == Remote {
 		err = e.await(ctx, 4, last)
@@ -135,7 +137,9 @@ func (e *end) stream(ctx context.Context, src []byte, warm, n int, last uint32, 
 // a word that ends them where their last word went. What counts begins when the other end has all
 // that warms up, and says so: else how late a sender looks at its requests, or a receiver at its
 // memory, would be left out of the time.
-func (e *end) pour(ctx context.Context, src []byte, warm, n int, last uint32, async bool) (s baseline.Span, err error) {
+func (e *end) pour(
+	ctx context.Context, src []byte, warm, n int, last uint32, async bool,
+) (s baseline.Span, err error) {
 	var flying [inFlight]vmmc.Request
 	n += warm
 	s.Begun = unix.Monotonic()

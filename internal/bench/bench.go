@@ -141,7 +141,9 @@ func sites(c Config) []childproc.Site {
 
 // startEnds starts both ends and returns the near one. A socket and raw memory join them, and on
 // one node also the introducer of the baseline for imports. It owns the files.
-func startEnds(f *childproc.Group, c Config, nearSocket, farSocket string, introduced [2]*os.File) (near *childproc.Child, err error) {
+func startEnds(
+	f *childproc.Group, c Config, nearSocket, farSocket string, introduced [2]*os.File,
+) (near *childproc.Child, err error) {
 	var ends [2][]*os.File
 	defer func() {
 		for _, e := range append(ends[:], introduced[:]) {
@@ -179,7 +181,9 @@ func startEnds(f *childproc.Group, c Config, nearSocket, farSocket string, intro
 }
 
 // startEnd starts one, on a processor of its own if that is wanted.
-func startEnd(f *childproc.Group, pin string, which int, files []*os.File, args ...string) (c *childproc.Child, err error) {
+func startEnd(
+	f *childproc.Group, pin string, which int, files []*os.File, args ...string,
+) (c *childproc.Child, err error) {
 	args = append([]string{Child}, args...)
 	if pin == "" {
 		return f.Start(files, args...)

@@ -41,7 +41,9 @@ func bidir(ctx context.Context, e *end, size int) error {
 
 // bothWays is from when what counts begins on the first of both ways until it is over on the last:
 // of ours, or on one raw TCP connection.
-func (e *end) bothWays(ctx context.Context, j job, src, dst []byte) (mine baseline.Span, err error) {
+func (e *end) bothWays(
+	ctx context.Context, j job, src, dst []byte,
+) (mine baseline.Span, err error) {
 	far, err := spanOf(e.with(ctx, j, func() (err error) {
 		mine, err = e.pourBoth(ctx, j, src, dst)
 		return err

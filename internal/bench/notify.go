@@ -52,7 +52,9 @@ func notify(ctx context.Context, e *end, size int) error {
 	return im.Close()
 }
 
-func (e *end) signals(ctx context.Context, j job, im *vmmc.Import, pause time.Duration, h *hist) error {
+func (e *end) signals(
+	ctx context.Context, j job, im *vmmc.Import, pause time.Duration, h *hist,
+) error {
 	src := make([]byte, j.Size)
 	for v := j.First; v != j.First+uint32(j.N); v++ {
 		if pause > 0 {

@@ -166,7 +166,9 @@ func word(p *vmmc.Process, id uint32, n int) ([]byte, error) {
 
 // importAll has a process that is new import from all others, one after another, and says how long
 // after begun it had. The process's own end, with that of its links, comes after that.
-func importAll(ctx context.Context, socket string, board []byte, begun time.Time) (ns int64, err error) {
+func importAll(
+	ctx context.Context, socket string, board []byte, begun time.Time,
+) (ns int64, err error) {
 	q, err := vmmc.Open(ctx, vmmc.WithSocket(socket))
 	if err != nil {
 		return 0, err

@@ -65,7 +65,10 @@ func (e *end) compareAll(ctx context.Context, rs []Result, ours []probe, limit p
 
 // besidePeers is compareAll where peers take turns, too, each by round. The first of the results,
 // as many as stand beside them, are reported beside each peer as well.
-func (e *end) besidePeers(ctx context.Context, rs []Result, ours []probe, limit probe, peers []*peer, round func(*peer, *hist) (float64, error), stand int) error {
+func (e *end) besidePeers(
+	ctx context.Context, rs []Result, ours []probe, limit probe, peers []*peer,
+	round func(*peer, *hist) (float64, error), stand int,
+) error {
 	probes := slices.Clip(ours)
 	for _, p := range peers {
 		probes = append(probes, func(_ context.Context, h *hist) (float64, error) { return round(p, h) })

@@ -61,7 +61,9 @@ type rpcClient struct {
 }
 
 // dialRPC makes a client for each transport. Those that were made are returned with the error too.
-func (e *end) dialRPC(ctx context.Context, socket string, size, tcp, udp int) (cs []rpcClient, err error) {
+func (e *end) dialRPC(
+	ctx context.Context, socket string, size, tcp, udp int,
+) (cs []rpcClient, err error) {
 	far := vmmc.ProcessID{Node: e.node, PID: e.pid}
 	c, err := vrpc.DialVMMC(ctx, e.p, far, vrpc.Meeting)
 	if err != nil {

@@ -55,7 +55,9 @@ func fromDirectory(directory, program string) string {
 
 // start runs the program, under its name or, if that is no program's, without the
 // suffix that Windows wants.
-func start(ctx context.Context, n *ask.Node, r *nodev1.RunRequest, program string) (*nodev1.Process, error) {
+func start(
+	ctx context.Context, n *ask.Node, r *nodev1.RunRequest, program string,
+) (*nodev1.Process, error) {
 	var errs []error
 	for _, name := range names(program) {
 		r.Path = []byte(name)

@@ -110,7 +110,9 @@ func exists(path string) bool {
 }
 
 // complete offers the nodes of the hosts file, and then the verbs.
-func (w *where) complete(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (w *where) complete(
+	_ *cobra.Command, args []string, _ string,
+) ([]string, cobra.ShellCompDirective) {
 	var words []string
 	switch len(args) {
 	case 0:

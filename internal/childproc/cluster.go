@@ -16,7 +16,11 @@ type Site struct {
 }
 
 // Cluster brings n nodes up on loopback and returns their sockets.
-func (f *Group) Cluster(n int) (sockets []string, err error) { return f.ClusterAt(make([]Site, n)...) }
+func (f *Group) Cluster(
+	n int,
+) (sockets []string, err error) {
+	return f.ClusterAt(make([]Site, n)...)
+}
 
 // ClusterAt brings nodes up and returns their sockets, each of which is reached from its node's
 // network alone. Their certificates are on disk only until all have read them, so that not even

@@ -104,7 +104,9 @@ func run(ctx context.Context, c Config) (r Result, err error) {
 
 // death kills a process that this one imports from, and measures how long
 // calls go on to succeed. With a daemon, that is killed first.
-func (s *sender) death(ctx context.Context, f *childproc.Group, socket string, daemon *childproc.Child) (ms float64, err error) {
+func (s *sender) death(
+	ctx context.Context, f *childproc.Group, socket string, daemon *childproc.Child,
+) (ms float64, err error) {
 	victim, pid, err := startPeer(f, "hold", socket)
 	if err != nil {
 		return 0, err

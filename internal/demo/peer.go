@@ -14,7 +14,9 @@ import (
 const Child = "demo-child"
 
 // startPeer starts a process in a role on a node and gives its logical pid.
-func startPeer(f *childproc.Group, role, socket string, args ...string) (*childproc.Child, vmmc.PID, error) {
+func startPeer(
+	f *childproc.Group, role, socket string, args ...string,
+) (*childproc.Child, vmmc.PID, error) {
 	c, err := f.Start(nil, append([]string{Child, role, socket}, args...)...)
 	if err != nil {
 		return nil, 0, err

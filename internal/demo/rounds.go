@@ -110,7 +110,9 @@ func median(v []float64) float64 {
 }
 
 // ping sends a message whose last word is v and waits for the same back.
-func (s *sender) ping(ctx context.Context, t target, clock baseline.Clock, size int, v uint32) (time.Duration, error) {
+func (s *sender) ping(
+	ctx context.Context, t target, clock baseline.Clock, size int, v uint32,
+) (time.Duration, error) {
 	var b [64]byte
 	w, err := s.answer.Word(pongAt + size - 4)
 	if err != nil {
@@ -144,7 +146,9 @@ func (s *sender) pump(ctx context.Context, t target) (float64, error) {
 }
 
 // limits measures the raw flag and memmove, or raw TCP.
-func limits(ctx context.Context, f *childproc.Group, path *Path, n int) (p50, bandwidth float64, err error) {
+func limits(
+	ctx context.Context, f *childproc.Group, path *Path, n int,
+) (p50, bandwidth float64, err error) {
 	l := newLatencies()
 	if path.Path == "local" {
 		if err := rawFlag(ctx, f, n, l); err != nil {

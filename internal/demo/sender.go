@@ -43,7 +43,9 @@ func (s *sender) reach(ctx context.Context, node string, pid vmmc.PID) (t target
 }
 
 // measure does all that is done on one path.
-func (s *sender) measure(ctx context.Context, f *childproc.Group, c Config, name, node, socket string) (Path, error) {
+func (s *sender) measure(
+	ctx context.Context, f *childproc.Group, c Config, name, node, socket string,
+) (Path, error) {
 	size := 4
 	if name == "remote" {
 		size = 64

@@ -132,7 +132,9 @@ const (
 	skewBad  = 10 * time.Minute
 )
 
-func (n *Node) other(ctx context.Context, id *cert.Identity, own []hosts.Host, h hosts.Host) []Finding {
+func (n *Node) other(
+	ctx context.Context, id *cert.Identity, own []hosts.Host, h hosts.Host,
+) []Finding {
 	name := "node " + h.Name
 	ctx, stop := context.WithTimeout(ctx, timeout.Ping)
 	defer stop()

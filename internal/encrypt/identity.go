@@ -90,7 +90,9 @@ func (i *Identity) Server(ctx context.Context, nc net.Conn, peer []byte) (*Conn,
 	return i.shake(ctx, nc, peer, tls.Server)
 }
 
-func (i *Identity) shake(ctx context.Context, nc net.Conn, peer []byte, side func(net.Conn, *tls.Config) *tls.Conn) (*Conn, error) {
+func (i *Identity) shake(
+	ctx context.Context, nc net.Conn, peer []byte, side func(net.Conn, *tls.Config) *tls.Conn,
+) (*Conn, error) {
 	c := &Conn{}
 	c.pipe.nc = nc
 	c.tls = side(&c.pipe, i.config(peer))

@@ -24,7 +24,9 @@ type Importer struct {
 // number and what earlier attempts have delivered. The returned connection is nil unless the link
 // is encrypted. That was agreed on over the control connections, and nothing that arrives here
 // changes it. Deadlines are the caller's; ctx ends the TLS handshake too.
-func (i *Importer) Run(ctx context.Context, nc net.Conn, h wire.Hello) (*encrypt.Conn, wire.Answer, error) {
+func (i *Importer) Run(
+	ctx context.Context, nc net.Conn, h wire.Hello,
+) (*encrypt.Conn, wire.Answer, error) {
 	h.MinVersion, h.MaxVersion = wire.MinVersion, wire.MaxVersion
 	h.Link, h.Nonce, h.Capabilities = i.Link, wire.NewNonce(), i.Capabilities
 	if i.Identity != nil {
@@ -79,7 +81,9 @@ func readChallenge(from io.Reader) ([]byte, error) {
 }
 
 // readAnswer reads and verifies the exporter's answer.
-func (i *Importer) readAnswer(from io.Reader, raw, challenge, binding []byte) (a wire.Answer, err error) {
+func (i *Importer) readAnswer(
+	from io.Reader, raw, challenge, binding []byte,
+) (a wire.Answer, err error) {
 	answer := make([]byte, wire.AnswerSize)
 	if _, err := io.ReadFull(from, answer); err != nil {
 		if errors.Is(err, io.EOF) {

@@ -304,7 +304,10 @@ var errNotAsked = errors.New("its node was not asked")
 // Resume continues with another connection, which the link owns from then on, for an importer that
 // has received the reply to message replied and the given number of notices. answer tells the
 // importer, before anything else is sent, what has arrived or that the link has ended.
-func (rs *Responder) Resume(fd int, c Cipher, replied uint64, notices uint32, answer func(ended error, applied, partial uint64, credits uint32) error) error {
+func (rs *Responder) Resume(
+	fd int, c Cipher, replied uint64, notices uint32,
+	answer func(ended error, applied, partial uint64, credits uint32) error,
+) error {
 	rs.rmu.Lock()
 	defer rs.rmu.Unlock()
 	rs.tmu.Lock()

@@ -68,7 +68,11 @@ type goneError struct {
 func (e *goneError) Unwrap() []error { return append(append([]error{ErrGone}, e.also...), e.error) }
 
 // Gone makes an error that is [ErrGone] and has only the text of format.
-func Gone(format string, args ...any) error { return &goneError{error: fmt.Errorf(format, args...)} }
+func Gone(
+	format string, args ...any,
+) error {
+	return &goneError{error: fmt.Errorf(format, args...)}
+}
 
 // Departed makes the error of an exporter whose node knows that it has ended. How the connection
 // was lost does not matter then.

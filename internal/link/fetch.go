@@ -165,7 +165,9 @@ func (rq *Requester) Get(ctx context.Context, r Read) error {
 }
 
 // roundTrip sends the request and waits for the answer. It owns f from then on.
-func (rq *Requester) roundTrip(ctx context.Context, f *fetch, ended *atomic.Bool) (old uint64, err error) {
+func (rq *Requester) roundTrip(
+	ctx context.Context, f *fetch, ended *atomic.Bool,
+) (old uint64, err error) {
 	if err := rq.backlog.wait(ctx); err != nil {
 		return 0, err
 	}

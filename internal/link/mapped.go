@@ -40,7 +40,9 @@ type Mapped struct {
 }
 
 // NewMapped makes one. size is the export's, which lies in the region at off.
-func NewMapped(rq *Requester, handle uint32, r *shm.Region, off, size int, slot, alive uint32, addr uint64) *Mapped {
+func NewMapped(
+	rq *Requester, handle uint32, r *shm.Region, off, size int, slot, alive uint32, addr uint64,
+) *Mapped {
 	return &Mapped{
 		req: rq, answerHint: rq.e.budget.AnswerHint(), counters: rq.counters.ShardedCounter, handle: handle, region: r, mem: r.Bytes()[off : off+size : off+size],
 		exportState: rq.pages.Peer.State(slot), liveState: alive, board: rq.pages.Peer.Board(), addr: addr,

@@ -433,7 +433,11 @@ func (e *Engine) HasQueued(export uint64) bool {
 
 // Event runs f as handlers are run, in order. If of is not nil, f runs after the notifications of
 // that link, which has ended.
-func (e *Engine) Event(of *Responder, f func()) { e.dispatcher.pushJob(job{responder: of, event: f}) }
+func (e *Engine) Event(
+	of *Responder, f func(),
+) {
+	e.dispatcher.pushJob(job{responder: of, event: f})
+}
 
 // Wake makes all waiters check their conditions.
 func (e *Engine) Wake() { e.sleepers.Wake() }

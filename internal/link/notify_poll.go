@@ -51,7 +51,11 @@ type ringSlot struct {
 }
 
 // moveTo moves on to the notification after the first head ones.
-func (s *ringSlot) moveTo(head uint32) { s.head, s.stamp = head, s.responder.pages.Ring.Stamp(head) }
+func (s *ringSlot) moveTo(
+	head uint32,
+) {
+	s.head, s.stamp = head, s.responder.pages.Ring.Stamp(head)
+}
 
 func (s *ringSlot) ready() bool { return s.stamp.Load() == s.head+1 }
 

@@ -66,7 +66,9 @@ var errMustWait = errors.New("the message goes by the stream")
 
 // trySendRedirected is sendRedirected without waiting. It has done nothing when it fails with
 // errMustWait.
-func (m *Mapped) trySendRedirected(ctx context.Context, off int, src []byte) (t redirectedSend, err error) {
+func (m *Mapped) trySendRedirected(
+	ctx context.Context, off int, src []byte,
+) (t redirectedSend, err error) {
 	if !m.Claims.TryAcquire() {
 		return t, errMustWait
 	}

@@ -103,7 +103,10 @@ type Requester struct {
 // is nil between nodes; terms is zero within a node. The engine calls onRevoke and onLost, which
 // must not block. onRevoke's applied is the last message that was applied while the export lived,
 // or AppliedUnknown.
-func NewRequester(e *Engine, fd int, pages *Pages, terms Terms, onRevoke func(handle uint32, applied uint64, err error), onLost func(error)) (*Requester, error) {
+func NewRequester(
+	e *Engine, fd int, pages *Pages, terms Terms,
+	onRevoke func(handle uint32, applied uint64, err error), onLost func(error),
+) (*Requester, error) {
 	rq := &Requester{pages: pages, sendSem: semaphore.New(1), onRevoke: onRevoke, onLost: onLost}
 	rq.backlog.rq, rq.imports.rq, rq.tailProbe.rq, rq.redialer.rq = rq, rq, rq, rq
 	rq.importing = true
@@ -177,7 +180,9 @@ func (rq *Requester) WaitApplied(ctx context.Context) error {
 
 // await waits until ready is true, of which event tells. own is the stream to write on meanwhile,
 // or nil.
-func (rq *Requester) await(ctx context.Context, event *wait.EventCount, own *stream, ready func() bool) error {
+func (rq *Requester) await(
+	ctx context.Context, event *wait.EventCount, own *stream, ready func() bool,
+) error {
 	for {
 		tick := event.Load()
 		if ready() {

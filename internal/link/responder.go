@@ -135,7 +135,10 @@ const (
 // NewResponder starts the exporting side, as [NewRequester] does the importing one. targets are in
 // place before the first frame is read. imports, which may be nil, answers import requests on the
 // link.
-func NewResponder(e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, imports ImportHandler, onDetach func(uint32), onLost func(error)) (*Responder, error) {
+func NewResponder(
+	e *Engine, fd int, pages *Pages, terms Terms, targets []*Target, imports ImportHandler,
+	onDetach func(uint32), onLost func(error),
+) (*Responder, error) {
 	rs := &Responder{pages: pages, targets: map[uint32]*Target{}, imports: imports, onDetach: onDetach, onLost: onLost, stopExpiry: func() {}}
 	rs.setTerms(terms)
 	for _, t := range targets {

@@ -402,7 +402,9 @@ func (rq *Requester) fitsOneFrame(size int) bool {
 
 // sendOneFrame sends such a message. seq is 0 if the send buffer has no room for it. The caller
 // holds sendSem.
-func (rq *Requester) sendOneFrame(ctx context.Context, m *Message, size int) (seq uint64, err error) {
+func (rq *Requester) sendOneFrame(
+	ctx context.Context, m *Message, size int,
+) (seq uint64, err error) {
 	if err := rq.lockIdleQueue(ctx, m.Ended); err != nil {
 		rq.untakeCredit(m.Notify)
 		return 0, err

@@ -108,7 +108,9 @@ func (m *Mapped) wakeForSignal(off, n, at int) {
 // SendSignal sends data, and then word to byte at of the same export. seq is the word's number. A
 // long message is acknowledged before the word is sent: its memory may turn out to be unreadable,
 // or its sender may give it up, and then the word must not arrive either.
-func (rq *Requester) SendSignal(ctx context.Context, data Message, at uint64, word uint32) (seq uint64, err error) {
+func (rq *Requester) SendSignal(
+	ctx context.Context, data Message, at uint64, word uint32,
+) (seq uint64, err error) {
 	size := data.Len()
 	if rq.fitsOneFrame(size + wire.HeaderSize) {
 		if size > maxInline { // as in Send
@@ -136,7 +138,9 @@ func (rq *Requester) SendSignal(ctx context.Context, data Message, at uint64, wo
 
 // sendTwoFrames writes the frames of both messages with one call, as sendOneFrame does with one.
 // seq is 0 if the send buffer has no room for them. The caller holds sendSem.
-func (rq *Requester) sendTwoFrames(ctx context.Context, m *Message, size int, at uint64, word uint32) (seq uint64, err error) {
+func (rq *Requester) sendTwoFrames(
+	ctx context.Context, m *Message, size int, at uint64, word uint32,
+) (seq uint64, err error) {
 	if rq.fetches.count.Load() != 0 {
 		if err := rq.waitNoOverlap(ctx, m.ID, at, shm.WordSize); err != nil {
 			return 0, err

@@ -193,7 +193,9 @@ func (t *Conn) Await(ctx context.Context) (*nodeproto.Conn, error) {
 
 // Ask sends an idempotent request to the node. If the daemon ends before it answers, Ask sends the
 // request to the next daemon.
-func Ask[T any](ctx context.Context, t *Conn, m nodeproto.Method, in any, fds []int) (v T, got []int, err error) {
+func Ask[T any](
+	ctx context.Context, t *Conn, m nodeproto.Method, in any, fds []int,
+) (v T, got []int, err error) {
 	for {
 		c, err := t.Await(ctx)
 		if err != nil {

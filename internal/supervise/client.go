@@ -33,7 +33,10 @@ type Client struct {
 // user, dir the session's directory, which is that user's. place is told its
 // number before it begins; it may be nil. Launch returns when the supervisor
 // listens. If it fails, the child is nil, or cannot be killed and is the caller's to reap.
-func Launch(ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec, place func(pid int)) (*unix.Child, error) {
+func Launch(
+	ctx context.Context, argv, env []string, as *unix.Identity, dir *os.File, spec Spec,
+	place func(pid int),
+) (*unix.Child, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,9 @@ func newFileSlots(idle int, room func() int) fileSlots {
 }
 
 // acquireOrder waits for a slot until ctx ends or over is closed. The caller calls leave.
-func (p *fileSlots) acquireOrder(ctx context.Context, over <-chan struct{}) (leave func(), err error) {
+func (p *fileSlots) acquireOrder(
+	ctx context.Context, over <-chan struct{},
+) (leave func(), err error) {
 	for {
 		short, stop := context.WithTimeout(ctx, slotWait)
 		err := p.orders.AcquireUntil(short, over)

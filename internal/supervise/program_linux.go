@@ -80,7 +80,9 @@ func (s *supervisor) program(o Order) (string, error) {
 
 // launch starts a program. leave gives back the place at files, which the program's start does not
 // need.
-func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file string, leave func()) (Program, error) {
+func (s *supervisor) launch(
+	ctx context.Context, o Order, dir *os.File, file string, leave func(),
+) (Program, error) {
 	e, err := s.openEnds(o)
 	if err != nil {
 		return Program{}, err
@@ -136,7 +138,9 @@ func (s *supervisor) launch(ctx context.Context, o Order, dir *os.File, file str
 
 // run starts the child of a program that was admitted, on the first thread. It depends on no file
 // of the user.
-func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, what unix.Program) (*unix.Child, error) {
+func (s *supervisor) run(
+	ctx context.Context, o Order, p *program, out *output, what unix.Program,
+) (*unix.Child, error) {
 	s.forkMu.Lock()
 	defer s.forkMu.Unlock()
 	if err := s.wanted(ctx, o); err != nil {
@@ -155,7 +159,9 @@ func (s *supervisor) run(ctx context.Context, o Order, p *program, out *output, 
 
 // awaitExec waits until the program's child has executed it. The end of the child is reap's, and a
 // signal reaches it meanwhile.
-func (s *supervisor) awaitExec(ctx context.Context, o Order, p *program, c *unix.Child) (Program, error) {
+func (s *supervisor) awaitExec(
+	ctx context.Context, o Order, p *program, c *unix.Child,
+) (Program, error) {
 	defer c.Release()
 	bounded, stop := context.WithTimeoutCause(ctx, timeout.Exec, ErrSlowExec)
 	defer stop()

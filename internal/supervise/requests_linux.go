@@ -212,7 +212,9 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 }
 
 // readIndexed is readNow of a program whose output has an index.
-func (s *supervisor) readIndexed(ctx context.Context, out *output, t Program, r ReadRequest) (c Chunk, is bool, err error) {
+func (s *supervisor) readIndexed(
+	ctx context.Context, out *output, t Program, r ReadRequest,
+) (c Chunk, is bool, err error) {
 	if out != nil {
 		c, err = out.read(ctx, r)
 		return c, true, err

@@ -206,7 +206,9 @@ func (v *spans) end() int64 {
 }
 
 // answer is what a reader gets, of total that was printed. f may be nil because of bad, or of why.
-func (v *spans) answer(ctx context.Context, f *os.File, bad error, r ReadRequest, total int64, why string) (c Chunk, err error) {
+func (v *spans) answer(
+	ctx context.Context, f *os.File, bad error, r ReadRequest, total int64, why string,
+) (c Chunk, err error) {
 	if bad != nil && !errors.Is(bad, errOtherFile) {
 		return Chunk{}, bad
 	}

@@ -111,7 +111,9 @@ func begin(p Program, report *os.File, l *launch) (*Child, error) {
 
 // startProcess is os.StartProcess, by the starter if there is one, of a program that inherits caps.
 // pidfd is -1 where the kernel has none.
-func startProcess(path string, args []string, attr *os.ProcAttr, caps []int) (p *os.Process, pidfd int, err error) {
+func startProcess(
+	path string, args []string, attr *os.ProcAttr, caps []int,
+) (p *os.Process, pidfd int, err error) {
 	if s := programStarter.Load(); s != nil && canHelp {
 		sys := *attr.Sys
 		own := &syscall.ProcAttr{Dir: attr.Dir, Env: attr.Env, Sys: &sys}

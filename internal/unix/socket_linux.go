@@ -351,7 +351,9 @@ func ReceivePacket(fd int, b, oob []byte) (n, on, flags int, ok bool, err error)
 
 // RecvPacket is [ReceivePacket] once there is a packet. buffers gives room for it when the
 // kernel is asked, which may be in vain: then again is called.
-func RecvPacket(c syscall.RawConn, buffers func() (b, oob []byte), again func()) (n, on, flags int, err error) {
+func RecvPacket(
+	c syscall.RawConn, buffers func() (b, oob []byte), again func(),
+) (n, on, flags int, err error) {
 	rerr := c.Read(func(f uintptr) (ok bool) {
 		b, oob := buffers()
 		if n, on, flags, ok, err = ReceivePacket(int(f), b, oob); !ok {

@@ -228,7 +228,9 @@ func (b *Binding) wake() {
 
 // Store stores v at off here and, by send, at once in the remote memory. If nothing was sent, which
 // maybe reports of an error, the word is carried over like any other.
-func (b *Binding) Store(ctx context.Context, off int, v uint32, send func([]byte) error, maybe func(error) bool) error {
+func (b *Binding) Store(
+	ctx context.Context, off int, v uint32, send func([]byte) error, maybe func(error) bool,
+) error {
 	if err := b.lock(ctx); err != nil {
 		return err
 	}

@@ -98,7 +98,9 @@ func (b *Binding) scanColdSlice(from, to int, cut func() bool) (end int, err err
 
 // handleWritten makes pages hot that were stored to if they are few. Otherwise it compares them
 // now; while they are not protected, the next sweep compares them again.
-func (b *Binding) handleWritten(runs []shm.PageRun, few bool, cut func() bool) (end int, err error) {
+func (b *Binding) handleWritten(
+	runs []shm.PageRun, few bool, cut func() bool,
+) (end int, err error) {
 	if few && !b.protecting {
 		if done, err := b.markHot(runs); done || err != nil {
 			return b.lo + int(runs[len(runs)-1].End), err

@@ -77,7 +77,9 @@ var ErrStopped = errors.New("waiting was stopped")
 // Sleep parks the goroutine until l holds, the context ends (its error is returned) or stop is
 // closed ([ErrStopped]). A goroutine that is woken for something else within nap returns too, with
 // found false: more of that may come.
-func (s *Sleepers) Sleep(ctx context.Context, l *Cond, stop <-chan struct{}, nap time.Duration) (found bool, err error) {
+func (s *Sleepers) Sleep(
+	ctx context.Context, l *Cond, stop <-chan struct{}, nap time.Duration,
+) (found bool, err error) {
 	bed := wakeChans.Get().(chan struct{})
 	s.mu.Lock()
 	s.list = append(s.list, sleeper{bed, l.NotArrivals})

@@ -50,7 +50,9 @@ type result struct {
 	RoundTrip float64 `json:"us_round_trip"`
 }
 
-func run(ctx context.Context, c *cobra.Command, m *ranks.Member, words, iterations int, f *command.Flags) error {
+func run(
+	ctx context.Context, c *cobra.Command, m *ranks.Member, words, iterations int, f *command.Flags,
+) error {
 	points, err := curve.Measure(ctx, m, curve.PingPong, []int{words}, iterations, f.Seed, func(curve.Point) {})
 	if err != nil || !m.Master() {
 		return err

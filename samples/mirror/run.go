@@ -11,7 +11,10 @@ import (
 )
 
 // run plays the game. Boards and checksums are plain stores; no call carries them over.
-func run(ctx context.Context, p *vmmc.Process, out io.Writer, node vmmc.NodeID, pid vmmc.PID, generations uint32, pause time.Duration) error {
+func run(
+	ctx context.Context, p *vmmc.Process, out io.Writer, node vmmc.NodeID, pid vmmc.PID,
+	generations uint32, pause time.Duration,
+) error {
 	im, err := p.Import(ctx, node, pid, buffer)
 	if err != nil {
 		return err

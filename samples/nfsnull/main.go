@@ -146,7 +146,9 @@ func shown(s string) string {
 }
 
 // dial connects to a program where rpcbind says that it is.
-func (q *question) dial(ctx context.Context, b *portmap.Client, prog, vers uint32) (c *vrpc.Client, address string, err error) {
+func (q *question) dial(
+	ctx context.Context, b *portmap.Client, prog, vers uint32,
+) (c *vrpc.Client, address string, err error) {
 	m, err := b.Find(ctx, prog, vers, q.network)
 	if err != nil {
 		return nil, "", err

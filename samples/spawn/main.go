@@ -55,7 +55,9 @@ type generation struct {
 	Millis  float64        `json:"ms_to_spawn,omitempty"` // the next level's; none at level 0
 }
 
-func run(ctx context.Context, c *cobra.Command, m *ranks.Member, f *command.Flags, level int) error {
+func run(
+	ctx context.Context, c *cobra.Command, m *ranks.Member, f *command.Flags, level int,
+) error {
 	if f.Peer() {
 		if err := m.Follow(); err != nil {
 			return err

@@ -50,7 +50,9 @@ func Host(ctx context.Context, host string) (*Client, error) {
 }
 
 // Dial connects to an rpcbind at an address, as [vrpc.Dial] does.
-func Dial(ctx context.Context, network, address string, opts ...vrpc.ClientOption) (*Client, error) {
+func Dial(
+	ctx context.Context, network, address string, opts ...vrpc.ClientOption,
+) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
@@ -137,7 +139,9 @@ func prot(netid string) (uint32, bool) {
 // another version is, whose server then says which it has. The error is ErrNotRegistered where
 // there is none. It asks for the whole list: for one program rpcbind looks only on the network that
 // it is asked by.
-func (c *Client) Find(ctx context.Context, program, version uint32, network string) (*Mapping, error) {
+func (c *Client) Find(
+	ctx context.Context, program, version uint32, network string,
+) (*Mapping, error) {
 	all, err := c.Dump(ctx)
 	if err != nil {
 		return nil, err
@@ -189,7 +193,9 @@ type (
 	changeMapping = func(context.Context, *rpcbind.Mapping) (bool, error)
 )
 
-func (c *Client) change(ctx context.Context, what string, m Mapping, four, tri changeRpcb, two changeMapping) error {
+func (c *Client) change(
+	ctx context.Context, what string, m Mapping, four, tri changeRpcb, two changeMapping,
+) error {
 	q := &rpcbind.Rpcb{Prog: m.Program, Vers: m.Version, Netid: m.Network, Addr: m.Address, Owner: m.Owner}
 	done, err := four(ctx, q)
 	if older(err) {
@@ -231,7 +237,9 @@ func mappingOf(q *rpcbind.Rpcb) (*rpcbind.Mapping, error) {
 // Register registers all services at all addresses that they are served at, and what was registered
 // for them before there, by a server that has died perhaps, no more. What fails leaves none of
 // them.
-func (c *Client) Register(ctx context.Context, owner string, services []*vrpc.Service, addrs ...net.Addr) error {
+func (c *Client) Register(
+	ctx context.Context, owner string, services []*vrpc.Service, addrs ...net.Addr,
+) error {
 	for _, s := range services {
 		for _, a := range addrs {
 			all, err := Of(s.Program, s.Version, a)
@@ -260,7 +268,9 @@ func (c *Client) Register(ctx context.Context, owner string, services []*vrpc.Se
 }
 
 // Unregister takes all that back.
-func (c *Client) Unregister(ctx context.Context, services []*vrpc.Service, addrs ...net.Addr) error {
+func (c *Client) Unregister(
+	ctx context.Context, services []*vrpc.Service, addrs ...net.Addr,
+) error {
 	var errs []error
 	for _, s := range services {
 		for _, a := range addrs {

@@ -125,7 +125,9 @@ func (s *Server) unset(ctx context.Context, program, version uint32, network str
 
 // find finds a version of a program, or where exact is false and there is none, another one: its
 // server then says which it has.
-func (s *Server) find(program, version uint32, network string, exact bool) (found Mapping, ok bool) {
+func (s *Server) find(
+	program, version uint32, network string, exact bool,
+) (found Mapping, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.all {
@@ -257,7 +259,11 @@ func (v versionThree) Dump(ctx context.Context) (rpcbind.Rpcbs, error) {
 	return l, nil
 }
 
-func (versionThree) Gettime(context.Context) (uint32, error) { return uint32(time.Now().Unix()), nil }
+func (versionThree) Gettime(
+	context.Context,
+) (uint32, error) {
+	return uint32(time.Now().Unix()), nil
+}
 
 // versionFour adds what tells versions of a program apart.
 type versionFour struct{ versionThree }

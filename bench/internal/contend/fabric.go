@@ -39,7 +39,9 @@ func (k *kit) fabric() []Job {
 	return jobs
 }
 
-func (k *kit) runFabric(ctx context.Context, how string, args []string, size, n int) (sample.Sample, error) {
+func (k *kit) runFabric(
+	ctx context.Context, how string, args []string, size, n int,
+) (sample.Sample, error) {
 	args = append(slices.Clone(args), "-I", strconv.Itoa(n), "-S", strconv.Itoa(size))
 	out, err := k.pair(ctx,
 		func(side int, port string) *exec.Cmd {

@@ -14,7 +14,9 @@ import (
 
 // pair runs a server on the far side and a client of it on the near side, for programs that do not
 // tell when they can be reached: the client is tried again until it is not refused at once.
-func (k *kit) pair(ctx context.Context, server, client func(side int, port string) *exec.Cmd) ([]byte, error) {
+func (k *kit) pair(
+	ctx context.Context, server, client func(side int, port string) *exec.Cmd,
+) ([]byte, error) {
 	port, err := k.at.Port()
 	if err != nil {
 		return nil, err
@@ -61,7 +63,9 @@ func (k *kit) pair(ctx context.Context, server, client func(side int, port strin
 
 // served runs a server of ours, which prints its port first, and then a client. end stops a server
 // that serves until it is asked to end.
-func (k *kit) served(ctx context.Context, server *exec.Cmd, client func(port string) *exec.Cmd, end bool) (out []byte, err error) {
+func (k *kit) served(
+	ctx context.Context, server *exec.Cmd, client func(port string) *exec.Cmd, end bool,
+) (out []byte, err error) {
 	var errs strings.Builder
 	server.Stderr = &errs
 	from, err := server.StdoutPipe()

@@ -57,7 +57,9 @@ func Serve(ctx context.Context, kind, network, addr string, out io.Writer) error
 }
 
 // Call does works, call:SIZE:COUNT and callbw:SIZE:COUNT, and prints an object of JSON for each.
-func Call(ctx context.Context, kind, network, addr string, works []string, out io.Writer) (err error) {
+func Call(
+	ctx context.Context, kind, network, addr string, works []string, out io.Writer,
+) (err error) {
 	dial := dialNetRPC
 	if kind == GRPC {
 		dial = dialGRPC

@@ -17,7 +17,9 @@ type Position struct {
 }
 
 // Position is that of an entry.
-func (e *Entry) Position() Position { return Position{e.Key.Name, e.Key.Cluster, e.Owner.ID.PID, e.ID} }
+func (e *Entry) Position() Position {
+	return Position{e.Key.Name, e.Key.Cluster, e.Owner.ID.PID, e.ID}
+}
 
 // Compare orders positions by name, process and buffer.
 func (a Position) Compare(b Position) int {

@@ -268,7 +268,9 @@ func (r *Exporter) reset() {
 }
 
 // endShared ends a redirection that an importer may be writing to.
-func (r *Exporter) endShared(ctx context.Context, s *Shared, g uint32) (n, first uint64, ok bool, err error) {
+func (r *Exporter) endShared(
+	ctx context.Context, s *Shared, g uint32,
+) (n, first uint64, ok bool, err error) {
 	over := func() bool { return s.Claim.Claimed().Load() != g || s.Claim.Finished().Load() == g }
 	gone := false
 	for !over() && !gone {

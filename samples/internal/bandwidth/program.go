@@ -54,7 +54,10 @@ A MB is 1 000 000 bytes.`,
 	return c
 }
 
-func run(ctx context.Context, c *cobra.Command, m *ranks.Member, k curve.Kind, words []int, iterations int, f *command.Flags, file string) error {
+func run(
+	ctx context.Context, c *cobra.Command, m *ranks.Member, k curve.Kind, words []int, iterations int,
+	f *command.Flags, file string,
+) error {
 	out := c.OutOrStdout()
 	var t *report.Table
 	points, err := curve.Measure(ctx, m, k, words, iterations, f.Seed, func(p curve.Point) {

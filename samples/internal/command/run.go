@@ -14,7 +14,9 @@ import (
 
 // Run makes n processes of the program, all with the same arguments, and does work
 // in each. When it returns, the processes that it has spawned have ended.
-func (f *Flags) Run(c *cobra.Command, n int, args []string, work func(context.Context, *ranks.Member) error) error {
+func (f *Flags) Run(
+	c *cobra.Command, n int, args []string, work func(context.Context, *ranks.Member) error,
+) error {
 	return f.Join(c, func(ctx context.Context, m *ranks.Member) error {
 		if err := f.start(m, n, args); err != nil {
 			return err

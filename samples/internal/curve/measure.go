@@ -28,7 +28,10 @@ type Point struct {
 
 // Measure measures all sizes (in words) between the two ranks of a run, and shows
 // each to the master as soon as it was measured. The master gets the points.
-func Measure(ctx context.Context, m *ranks.Member, k Kind, sizes []int, iterations int, seed uint64, show func(Point)) ([]Point, error) {
+func Measure(
+	ctx context.Context, m *ranks.Member, k Kind, sizes []int, iterations int, seed uint64,
+	show func(Point),
+) ([]Point, error) {
 	places := func(words int) int { return min(mesh.Places(words, 1, limit), max(iterations, 2)) }
 	room := 0
 	for _, w := range sizes {

@@ -49,7 +49,9 @@ func (s *side) burst(ctx context.Context, k Kind, n int) (time.Duration, error) 
 
 // size moves iterations messages of some words, in bursts of at most places, after
 // one that warms up.
-func (s *side) size(ctx context.Context, k Kind, words, iterations, places int) (took time.Duration, err error) {
+func (s *side) size(
+	ctx context.Context, k Kind, words, iterations, places int,
+) (took time.Duration, err error) {
 	s.bytes = words * vmmc.WordSize()
 	if err := s.mesh.Lay(ctx, words, places); err != nil {
 		return 0, err

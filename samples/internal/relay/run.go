@@ -76,7 +76,9 @@ func (r *run) walk(ctx context.Context, m *ranks.Member) (record, time.Duration,
 }
 
 // gather puts together what all ranks have done, and checks it.
-func (r *run) gather(ctx context.Context, m *ranks.Member, mine record, took time.Duration) (*result, error) {
+func (r *run) gather(
+	ctx context.Context, m *ranks.Member, mine record, took time.Duration,
+) (*result, error) {
 	texts, err := m.Gather(ctx)
 	if err != nil {
 		return nil, err
