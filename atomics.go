@@ -85,7 +85,8 @@ func (im *Import) atomic(
 		old, err = im.link.requester.Atomic(ctx, c)
 	}
 	if errors.Is(err, link.ErrAlignment) && off%size == 0 {
-		err = code.New(code.BadAlignment, "the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
+		err = code.New(code.BadAlignment,
+			"the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
 	}
 	if err != nil {
 		f := im.opError(op, size, off, im.attributeError(err))

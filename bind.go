@@ -65,7 +65,8 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 		return nil, err
 	}
 	if !shm.Aligned(mem) {
-		return nil, code.New(code.BadAlignment, "the memory does not begin at a word (%d bytes)", shm.WordSize)
+		return nil, code.New(code.BadAlignment,
+			"the memory does not begin at a word (%d bytes)", shm.WordSize)
 	}
 	o, err := bindOptionsOf(opts)
 	if err != nil {
@@ -89,7 +90,8 @@ func (im *Import) bind(mem []byte, off int, opts []BindOption) (*Binding, error)
 		im.p.memory.removeBinding(b)
 		return nil, err
 	}
-	im.p.log.Debug("memory bound", "exporter", im.peer, "buffer", im.id, "bytes", len(mem), "mode", b.Stats().Mode)
+	im.p.log.Debug("memory bound",
+		"exporter", im.peer, "buffer", im.id, "bytes", len(mem), "mode", b.Stats().Mode)
 	return b, nil
 }
 
@@ -123,11 +125,13 @@ func (t *memoryTable) addBinding(b *Binding) error {
 	}
 	for o := range t.bindings {
 		if shm.Overlap(o.mem, b.mem) {
-			return code.New(code.OverlappedBufs, "the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
+			return code.New(code.OverlappedBufs,
+				"the memory is bound already, to buffer %d of %v: close that binding first", o.im.id, o.im.peer)
 		}
 	}
 	if e := t.exportSpans.First(b.pages()); e != nil {
-		return code.New(code.OverlappedBufs, "the memory, or the rest of its pages, is exported as buffer %d", e.id)
+		return code.New(code.OverlappedBufs,
+			"the memory, or the rest of its pages, is exported as buffer %d", e.id)
 	}
 	if e := b.allocation.redirectOf; e != nil {
 		return code.New(code.OverlappedBufs, "the memory is a redirection target of buffer %d", e.id)
@@ -444,7 +448,8 @@ func (b *Binding) checkWord(off int) error {
 	case off < 0 || off > len(b.mem)-shm.WordSize:
 		return code.New(code.BadProxyAddr, "the memory has %d bytes", len(b.mem))
 	case off%shm.WordSize != 0:
-		return code.New(code.BadAlignment, "the offset is not a multiple of the word (%d bytes)", shm.WordSize)
+		return code.New(code.BadAlignment,
+			"the offset is not a multiple of the word (%d bytes)", shm.WordSize)
 	}
 	return nil
 }
@@ -508,10 +513,12 @@ func (b *Binding) alias() (carrier, error) {
 		return nil, code.New(code.BadArg, "AliasPages, and the import goes by the stream: its memory is on another node, or its exporter lets nobody map it")
 	}
 	if !im.mapped.Direct() {
-		return nil, code.New(code.BadArg, "AliasPages, and the export is redirectable: stores cannot be redirected")
+		return nil, code.New(code.BadArg,
+			"AliasPages, and the export is redirectable: stores cannot be redirected")
 	}
 	r, at := im.mapped.Pages()
-	whole := len(b.mem)%shm.PageSize == 0 || b.allocOff+len(b.mem) == b.allocation.size && b.off+len(b.mem) == im.size
+	whole := len(b.mem)%shm.PageSize == 0 ||
+		b.allocOff+len(b.mem) == b.allocation.size && b.off+len(b.mem) == im.size
 	if b.allocOff%shm.PageSize != 0 || (at+b.off)%shm.PageSize != 0 || !whole {
 		return nil, code.New(code.BadArg, "AliasPages, and %d bytes at %d of their allocation, bound to those at %d of the exporter's pages, are not whole pages (%d bytes)", len(b.mem), b.allocOff, at+b.off, shm.PageSize)
 	}

@@ -152,7 +152,8 @@ func failf(op string, c Code, format string, args ...any) *Error {
 // contextEnded adds the context's own error to one that is only the cause that the program gave
 // when it ended the context.
 func contextEnded(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) && !errors.Is(err, ctx.Err()) {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) &&
+		!errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
 	return err

@@ -155,7 +155,8 @@ func (p *Process) Export(id uint32, mem []byte, opts ...ExportOption) (*Export, 
 	case len(mem) == 0:
 		return nil, failf(op, ErrBadSize, "the size must be positive")
 	case len(mem)%shm.WordSize != 0 || !shm.Aligned(mem):
-		return nil, failf(op, ErrBadAlignment, "memory and size must be multiples of the word (%d bytes)", shm.WordSize)
+		return nil, failf(op, ErrBadAlignment,
+			"memory and size must be multiples of the word (%d bytes)", shm.WordSize)
 	}
 	o, err := exportOptionsOf(opts)
 	if err != nil {
@@ -213,13 +214,15 @@ func (t *memoryTable) addExportLocked(e *Export, op string) error {
 		return failf(op, ErrClosed, "the process is closed")
 	}
 	if t.exports[e.id] != nil {
-		return failf(op, ErrBufAlreadyExists, "this process exports buffer %d already: close it first, or take another id", e.id)
+		return failf(op, ErrBufAlreadyExists,
+			"this process exports buffer %d already: close it first, or take another id", e.id)
 	}
 	if o := t.exportSpans.First(e.mem); o != nil {
 		return failf(op, ErrOverlappedBufs, "the memory overlaps that of buffer %d", o.id)
 	}
 	if b := t.bindingOver(e.mem); b != nil {
-		return failf(op, ErrOverlappedBufs, "the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
+		return failf(op, ErrOverlappedBufs,
+			"the memory, or the rest of its pages, is bound to buffer %d of %v", b.im.id, b.im.peer)
 	}
 	for m := range t.allocations.Overlapping(e.mem) {
 		if o := m.redirectOf; o != nil {
@@ -374,7 +377,8 @@ func (e *Export) handleFault(err error) {
 	if !first {
 		return // closed by the program, or an earlier fault
 	}
-	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg, "%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
+	why := failf(fmt.Sprintf("access buffer %d", e.id), ErrBadArg,
+		"%v: it was unmapped, protected or cut off while it was exported; the export is closed", err)
 	e.p.log.Error("an export's memory cannot be accessed", "buffer", e.id, "why", err)
 	e.p.dispatchEvent(Event{Kind: ExportFault, Export: e, Err: why}, nil)
 	_ = e.endExport(true) // Close repeats what fails here
@@ -450,7 +454,8 @@ func (t *memoryTable) assignAllocation(e *Export, op string) error {
 		}
 		return nil
 	}
-	if !e.unmapped && !e.manySenders && e.wholeTargets() && (e.sharePages || len(e.mem) == e.allocation.size) {
+	if !e.unmapped && !e.manySenders && e.wholeTargets() &&
+		(e.sharePages || len(e.mem) == e.allocation.size) {
 		e.mappable = e.allocation
 	}
 	return nil

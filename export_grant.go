@@ -152,7 +152,8 @@ func (t *importers) handleOffer(r nodeproto.OfferRequest, pages []int) (any, []i
 		t.memory.mu.Unlock()
 		if !there { // the failed link took the grant with it
 			closeAll(fds)
-			return nil, nil, code.New(code.BadRbufState, "buffer %d: its import has ended with its link: %v", r.ID, err)
+			return nil, nil, code.New(code.BadRbufState,
+				"buffer %d: its import has ended with its link: %v", r.ID, err)
 		}
 		return g, fds, nil
 	}
@@ -331,12 +332,14 @@ func (t *importers) importHandler(id nodeproto.ProcessID) link.ImportHandler {
 		t.memory.mu.Lock()
 		defer t.memory.mu.Unlock()
 		peer, e := t.byID[id], t.memory.exports[buffer]
-		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants || t.closed.Load() || !t.node.Connected() {
+		if peer == nil || peer.responder != responder || len(peer.grants) >= maxGrants ||
+			t.closed.Load() || !t.node.Connected() {
 			return nil, wire.Granted{}, -1
 		}
 		// A redirectable buffer takes more descriptors than go with a frame, and a label does not fit
 		// into one.
-		if e == nil || e.closed.Load() || e.redirect != nil || len(e.label) > 0 || !nodeproto.Permits(e.permit, peer.vouched, t.user, t.session) {
+		if e == nil || e.closed.Load() || e.redirect != nil || len(e.label) > 0 ||
+			!nodeproto.Permits(e.permit, peer.vouched, t.user, t.session) {
 			return nil, wire.Granted{}, -1
 		}
 		g, fds, err := e.offer(true)
@@ -422,7 +425,8 @@ func (t *importers) checkTables() {
 				invariant.Check(m.redirectOf == e, "a target of buffer %d does not know it", e.id)
 			}
 		}
-		invariant.Check(redirs == len(t.memory.redirectable), "%d buffers are redirectable, %d listed", redirs, len(t.memory.redirectable))
+		invariant.Check(redirs == len(t.memory.redirectable),
+			"%d buffers are redirectable, %d listed", redirs, len(t.memory.redirectable))
 		for id, e := range t.memory.exports {
 			e.checkGrants(id)
 		}
@@ -432,14 +436,18 @@ func (t *importers) checkTables() {
 	}
 	for id, peer := range t.byID {
 		invariant.Check(peer.id == id, "importer %v is listed as %v", peer.id, id)
-		invariant.Check(peer.responder != nil || len(peer.grants) > 0 || peer.pendingJoins > 0, "importer %v has neither link nor grant", id)
+		invariant.Check(peer.responder != nil || len(peer.grants) > 0 || peer.pendingJoins > 0,
+			"importer %v has neither link nor grant", id)
 		if len(peer.grants) > mostChecked {
 			continue
 		}
 		for h, g := range peer.grants {
-			invariant.Check(g.peer == peer && g.responder == peer.responder && g.target.Handle == h, "grant %d of importer %v is another's, or has another link", h, id)
-			invariant.Check(g.state < grantRevoked && (g.state == grantLinked) == (g.responder != nil), "grant %d of importer %v is %v, with the link %p", h, id, g.state, g.responder)
-			invariant.Check(g.e.grants[h] == g || g.e.closed.Load(), "grant %d of buffer %d is not in its list", h, g.e.id)
+			invariant.Check(g.peer == peer && g.responder == peer.responder && g.target.Handle == h,
+				"grant %d of importer %v is another's, or has another link", h, id)
+			invariant.Check(g.state < grantRevoked && (g.state == grantLinked) == (g.responder != nil),
+				"grant %d of importer %v is %v, with the link %p", h, id, g.state, g.responder)
+			invariant.Check(g.e.grants[h] == g || g.e.closed.Load(),
+				"grant %d of buffer %d is not in its list", h, g.e.id)
 		}
 	}
 }

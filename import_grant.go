@@ -47,7 +47,8 @@ func (t *exporters) localLink(pid uint32) (nodeproto.ProcessID, *exporterLink) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id := t.local[pid]
-	if l := t.links[id]; l != nil && l.state == linkReady && l.takesImports && l.requester.Err() == nil {
+	if l := t.links[id]; l != nil && l.state == linkReady && l.takesImports &&
+		l.requester.Err() == nil {
 		return id, l
 	}
 	return nodeproto.ProcessID{}, nil
@@ -154,7 +155,8 @@ func (t *exporters) importWithLink(
 		ring.Retire()
 		return nil, g, fds, err
 	}
-	if len(fds) < nodeproto.LinkDescriptors || g.Exporter.Node != t.id.Node || g.Exporter.PID != r.PID {
+	if len(fds) < nodeproto.LinkDescriptors || g.Exporter.Node != t.id.Node ||
+		g.Exporter.PID != r.PID {
 		ring.Retire()
 		closeAll(fds)
 		return nil, g, nil, code.New(code.Protocol, "an import from process %d and its link came with %d descriptors from %v", r.PID, len(fds), g.Exporter)

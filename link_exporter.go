@@ -215,7 +215,8 @@ func (t *exporters) connectLink(ctx context.Context, l *exporterLink) error {
 			return err
 		}
 		if t.terms.encrypt && !c.Encrypt {
-			return code.New(code.NotImplemented, "this node's daemon makes no encrypted links, which this process asks for: it is older")
+			return code.New(code.NotImplemented,
+				"this node's daemon makes no encrypted links, which this process asks for: it is older")
 		}
 		l.id, l.epoch = c.Link, c.Epoch
 		fd, cipher, a, err := t.terms.dial(ctx, c, wire.Hello{Attempt: 1})
@@ -249,7 +250,8 @@ func (t *exporters) connectLink(ctx context.Context, l *exporterLink) error {
 	closeAll(mine)
 	if err == nil && len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
-		err = code.New(code.Protocol, "a link came with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
+		err = code.New(code.Protocol,
+			"a link came with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
 	}
 	if err != nil {
 		ring.Retire()

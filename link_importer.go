@@ -54,7 +54,8 @@ func (t *importers) acceptLocal(
 ) (a nodeproto.Accepted, out []int, err error) {
 	if len(fds) != nodeproto.LinkDescriptors {
 		closeAll(fds)
-		return a, nil, code.New(code.Protocol, "a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
+		return a, nil, code.New(code.Protocol,
+			"a link with %d descriptors, want %d", len(fds), nodeproto.LinkDescriptors)
 	}
 	attributeDescriptors(id, fds)
 	socket := fds[nodeproto.LinkPages]
@@ -325,7 +326,8 @@ func (t *importers) inboundEnded(
 	}
 	// If the importer never took the link up, because its call or its daemon ended first, the
 	// link's end says nothing about the importer.
-	gone := (next == nil || next.err != nil) && (!errors.Is(err, link.ErrGone) || l.responder.Accepted())
+	gone := (next == nil || next.err != nil) &&
+		(!errors.Is(err, link.ErrGone) || l.responder.Accepted())
 	// In one critical section with dropInbound: no other link of the importer can end in between.
 	t.associations.responderEnded(l.assoc, l.responder, gone, err)
 	t.memory.mu.Unlock()

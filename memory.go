@@ -35,7 +35,8 @@ func (p *Process) Alloc(size int) (*Memory, error) {
 	case size <= 0:
 		return nil, failf(op, ErrBadSize, "the size must be positive")
 	case size%shm.WordSize != 0:
-		return nil, failf(op, ErrBadAlignment, "the size is not a multiple of the word (%d bytes)", shm.WordSize)
+		return nil, failf(op, ErrBadAlignment,
+			"the size is not a multiple of the word (%d bytes)", shm.WordSize)
 	}
 	r, err := shm.New("vmmc", size, false)
 	if err != nil {
@@ -65,14 +66,17 @@ func (m *Memory) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e := m.redirectOf; e != nil {
-		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is a redirection target of buffer %d: close that export first", e.id)
+		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState,
+			"the memory is a redirection target of buffer %d: close that export first", e.id)
 	}
 	if e := t.exportSpans.First(m.Bytes()); e != nil {
-		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is exported as buffer %d: close that export first", e.id)
+		return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState,
+			"the memory is exported as buffer %d: close that export first", e.id)
 	}
 	for b := range t.bindings {
 		if b.allocation == m {
-			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState, "the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
+			return failf(fmt.Sprintf("free %d bytes", m.size), ErrBadRbufState,
+				"the memory is bound to buffer %d of %v: close that binding first", b.im.id, b.im.peer)
 		}
 	}
 	if t.owns(m) {

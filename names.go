@@ -111,7 +111,8 @@ func (e *Export) publishAs(ctx context.Context, name string, r nodeproto.Publish
 	}
 	if taken != nil {
 		owner := ProcessID{NodeID{taken.Node}, PID(taken.PID)}
-		f := failf(op, ErrNameTaken, "%v has the name: close its export, take another name, or publish it InSet everywhere", owner)
+		f := failf(op, ErrNameTaken,
+			"%v has the name: close its export, take another name, or publish it InSet everywhere", owner)
 		f.Peer = owner.String()
 		return f
 	}
@@ -230,7 +231,8 @@ func (p *Process) loseNames(of []nodeproto.PublishRequest, lost []nodeproto.Lost
 func (p *Process) ownName(name string) (nodeproto.NameRef, error) {
 	r, err := nodeproto.ParseName(name)
 	if err == nil && r.Node != "" && r.Node != p.id.Node {
-		err = code.New(code.BadName, "node %q knows the names of its own processes: this one is on node %q", r.Node, p.id.Node)
+		err = code.New(code.BadName,
+			"node %q knows the names of its own processes: this one is on node %q", r.Node, p.id.Node)
 	}
 	return r, err
 }
@@ -261,7 +263,8 @@ func (p *Process) olderThanNames() error {
 	if p.daemonNames.Load() {
 		return nil
 	}
-	return code.New(code.NotImplemented, "the daemon at %s is older than names: install this release's vmmcd", p.node.Socket)
+	return code.New(code.NotImplemented,
+		"the daemon at %s is older than names: install this release's vmmcd", p.node.Socket)
 }
 
 // askNames makes a request that is about names. An older daemon that came meanwhile does not know
@@ -366,7 +369,8 @@ func (p *Process) ImportName(
 	}
 	// JSON would make other names of them
 	if o.user != nil && (!utf8.ValidString(*o.user) || !utf8.ValidString(*o.session)) {
-		return nil, failf(op, ErrBadArg, "the user %q or the session %q is not valid UTF-8", *o.user, *o.session)
+		return nil, failf(op, ErrBadArg,
+			"the user %q or the session %q is not valid UTF-8", *o.user, *o.session)
 	}
 	r.User, r.Session = o.user, o.session
 	return p.importName(ctx, &importName{name, r})
@@ -502,8 +506,10 @@ func (p *Process) listNames(
 	if !found {
 		r.Node, r.Pattern = "", pattern
 	}
-	if _, err := path.Match(r.Pattern, ""); err != nil || r.Pattern == "" || len(r.Pattern) > nodeproto.MaxPattern {
-		return code.New(code.BadArg, "%.64q is no pattern of 1 to %d bytes, as path.Match takes", r.Pattern, nodeproto.MaxPattern)
+	if _, err := path.Match(r.Pattern, ""); err != nil || r.Pattern == "" ||
+		len(r.Pattern) > nodeproto.MaxPattern {
+		return code.New(code.BadArg,
+			"%.64q is no pattern of 1 to %d bytes, as path.Match takes", r.Pattern, nodeproto.MaxPattern)
 	}
 	at := nodeproto.NameRef{Node: r.Node, Cluster: r.Cluster}
 	for {

@@ -81,7 +81,8 @@ func (p *Process) NameToNode(name string) (NodeID, error) {
 			return NodeID{h}, nil
 		}
 	}
-	return NodeID{}, failf(fmt.Sprintf("find node %q", name), ErrNoSuchNode, "no node %q: the nodes are %v", name, p.hosts)
+	return NodeID{}, failf(fmt.Sprintf("find node %q", name), ErrNoSuchNode,
+		"no node %q: the nodes are %v", name, p.hosts)
 }
 
 // HostName is the machine's own name (vmmc_MyHostName). It need not be the
@@ -252,7 +253,8 @@ func (p *Process) handleRequest(
 		return nodeproto.Severed{Links: p.handleSever(r)}, nil, nil
 	}
 	closeAll(fds)
-	return nil, nil, code.New(code.NotImplemented, "unknown request %d: the daemon is newer than this program's vmmc", m)
+	return nil, nil, code.New(code.NotImplemented,
+		"unknown request %d: the daemon is newer than this program's vmmc", m)
 }
 
 // handleSever ends links with other nodes because this node or the other one was taken down, and

@@ -40,7 +40,8 @@ func (p *Process) BlockNotifications() { p.engine.Block() }
 func (p *Process) UnblockNotifications() (remaining int, err error) {
 	remaining, err = p.engine.Unblock()
 	if err != nil {
-		return remaining, failf("unblock notifications", ErrNotInHandler, "notifications stay blocked while a handler runs")
+		return remaining, failf("unblock notifications", ErrNotInHandler,
+			"notifications stay blocked while a handler runs")
 	}
 	return remaining, nil
 }

@@ -248,15 +248,20 @@ func (o *exportOptions) check() error {
 	readOnly := o.rights&nodeproto.MayWrite == 0
 	switch {
 	case o.contradicted != "":
-		return code.New(code.BadArg, "%s and %s give different rights: give one of them", o.contradicted, o.access)
+		return code.New(code.BadArg,
+			"%s and %s give different rights: give one of them", o.contradicted, o.access)
 	case o.handlers > 1:
-		return code.New(code.BadArg, "WithHandler was given %d times: an export has one handler", o.handlers)
+		return code.New(code.BadArg,
+			"WithHandler was given %d times: an export has one handler", o.handlers)
 	case o.redirectable > 1:
-		return code.New(code.BadArg, "Redirectable was given %d times: name all targets in one", o.redirectable)
+		return code.New(code.BadArg,
+			"Redirectable was given %d times: name all targets in one", o.redirectable)
 	case readOnly && o.redirectable > 0:
-		return code.New(code.BadArg, "no message arrives in a ReadOnly buffer, so Redirectable means nothing beside it")
+		return code.New(code.BadArg,
+			"no message arrives in a ReadOnly buffer, so Redirectable means nothing beside it")
 	case readOnly && o.handler != nil:
-		return code.New(code.BadArg, "no message arrives in a ReadOnly buffer, so WithHandler means nothing beside it")
+		return code.New(code.BadArg,
+			"no message arrives in a ReadOnly buffer, so WithHandler means nothing beside it")
 	case o.manySenders && o.redirectable == 0:
 		return code.New(code.BadArg, "ManySenders means nothing without Redirectable: any number of processes may import other buffers")
 	case o.labels > 1:
@@ -414,7 +419,8 @@ func (o *bindOptions) check(size int) error {
 		case f.From < 0 || f.To <= f.From || f.To > size:
 			return code.New(code.BadArg, "a flag at %d to %d, the memory has %d bytes", f.From, f.To, size)
 		case f.From%shm.WordSize != 0 || f.To%shm.WordSize != 0:
-			return code.New(code.BadAlignment, "a flag at %d to %d is not in whole words (%d bytes)", f.From, f.To, shm.WordSize)
+			return code.New(code.BadAlignment,
+				"a flag at %d to %d is not in whole words (%d bytes)", f.From, f.To, shm.WordSize)
 		}
 	}
 	if o.alias && (o.notify || o.compare || o.contents) {

@@ -114,13 +114,16 @@ func Open(ctx context.Context, opts ...Option) (*Process, error) {
 		f(&o)
 	}
 	if o.embed != nil && o.socket != "" {
-		return nil, failf("open", ErrBadArg, "WithEmbedded runs a node and WithSocket names another one: give one of them")
+		return nil, failf("open", ErrBadArg,
+			"WithEmbedded runs a node and WithSocket names another one: give one of them")
 	}
 	if o.importLimit < 0 {
-		return nil, failf("open", ErrBadArg, "the import limit is %d bytes, want at least 0", o.importLimit)
+		return nil, failf("open", ErrBadArg,
+			"the import limit is %d bytes, want at least 0", o.importLimit)
 	}
 	if o.resumeLimit < 0 {
-		return nil, failf("open", ErrBadArg, "links are to be resumed within %v, want at least 0", o.resumeLimit)
+		return nil, failf("open", ErrBadArg,
+			"links are to be resumed within %v, want at least 0", o.resumeLimit)
 	}
 	if o.silence < 0 {
 		return nil, failf("open", ErrBadArg, "nothing may be heard for %v, want at least 0", o.silence)

@@ -38,7 +38,8 @@ func (e *Export) PostRedir(to []byte, off int) error {
 	case len(to) == 0:
 		return failf(op, ErrBadSize, "the size must be positive")
 	case (off|len(to))%shm.WordSize != 0 || !shm.Aligned(to):
-		return failf(op, ErrBadAlignment, "offset, size and target must be multiples of the word (%d bytes)", shm.WordSize)
+		return failf(op, ErrBadAlignment,
+			"offset, size and target must be multiples of the word (%d bytes)", shm.WordSize)
 	case off < 0 || off > len(e.mem) || len(to) > len(e.mem)-off:
 		return failf(op, ErrBadArg, "the buffer has %d bytes", len(e.mem))
 	}
@@ -153,7 +154,8 @@ func (t *memoryTable) admitTargets(e *Export, op string) error {
 			return failf(op, ErrBadArg, "a redirection target is not memory of this process's Alloc")
 		}
 		if shm.Overlap(m.Bytes(), e.mem) || t.exportSpans.First(m.Bytes()) != nil || m.redirectOf != nil {
-			return failf(op, ErrOverlappedBufs, "a redirection target is exported, or a target of another export")
+			return failf(op, ErrOverlappedBufs,
+				"a redirection target is exported, or a target of another export")
 		}
 		if t.bindingOver(m.Bytes()) != nil {
 			return failf(op, ErrOverlappedBufs, "a redirection target is bound to an import")
@@ -206,7 +208,8 @@ func (e *Export) mayImport(id nodeproto.ProcessID) error {
 	}
 	for _, g := range e.grants {
 		if g.peer.id != id {
-			return code.New(code.NoRights, "buffer %d is redirectable and imported by another process already", e.id)
+			return code.New(code.NoRights,
+				"buffer %d is redirectable and imported by another process already", e.id)
 		}
 	}
 	return nil

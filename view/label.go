@@ -108,7 +108,8 @@ func (l *layout) difference(theirs string) (path, why string) {
 	if f.end == 0 {
 		return "", fmt.Sprintf("the exporter's elements are %q", clip(theirs, len("le:")))
 	}
-	return f.path, fmt.Sprintf("field %s is %q there and %q here", f.path, clip(theirs, f.start), ours[f.start:f.end])
+	return f.path, fmt.Sprintf("field %s is %q there and %q here",
+		f.path, clip(theirs, f.start), ours[f.start:f.end])
 }
 
 // fieldAt returns the innermost field whose description has byte k of the text, or the delimiter

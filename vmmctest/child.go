@@ -192,7 +192,8 @@ func (p *Proc) Kill() {
 	_ = p.cmd.Process.Kill() // fails if it has ended
 	<-p.done
 	ws, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if killed := ws.Signaled() && ws.Signal() == syscall.SIGKILL; p.err != nil && !p.known.Load() && !killed {
+	if killed := ws.Signaled() && ws.Signal() == syscall.SIGKILL; p.err != nil &&
+		!p.known.Load() && !killed {
 		p.t.Errorf("vmmctest: %s ended by itself: %v", p.what, p.err)
 	}
 	p.known.Store(true)

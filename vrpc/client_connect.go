@@ -72,7 +72,8 @@ func parseConnectMessage(b []byte) (l connectMessage, ok bool) {
 		v[i] = binary.LittleEndian.Uint32(b[4*i:])
 	}
 	n := v[6]
-	if v[1] != letterVersion || n > maxNodeName || binary.LittleEndian.Uint32(b[letterSize-4:]) != v[0] {
+	if v[1] != letterVersion || n > maxNodeName ||
+		binary.LittleEndian.Uint32(b[letterSize-4:]) != v[0] {
 		return l, false
 	}
 	return connectMessage{v[0], v[2], v[3], v[4], v[5], string(b[28 : 28+n])}, true
@@ -197,7 +198,8 @@ func meetServer(
 
 // right reports whether a buffer of n bytes can be divided so.
 func (l layout) right(n int) bool {
-	return l.entries > 0 && l.entries <= maxEntries && l.area >= 0 && l.area <= maxArea && l.area%unit == 0 && l.size() == n
+	return l.entries > 0 && l.entries <= maxEntries && l.area >= 0 && l.area <= maxArea &&
+		l.area%unit == 0 && l.size() == n
 }
 
 const (

@@ -56,7 +56,8 @@ func (t *table) with(s *Service, inPlace bool) (*table, error) {
 	}
 	k := key{s.Program, s.Version}
 	if _, ok := t.procedures[k]; ok {
-		return nil, fmt.Errorf("vrpc: register %s: program %d version %d is registered already", s.Name, s.Program, s.Version)
+		return nil, fmt.Errorf("vrpc: register %s: program %d version %d is registered already",
+			s.Name, s.Program, s.Version)
 	}
 	procs := map[uint32]*procedure{0: {key: k, service: s, name: "0", make: func() Call { return null{} }, again: true, values: true}}
 	for i, p := range s.Procedures {

@@ -35,7 +35,8 @@ where all memory is compared with a copy.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, w := range ways {
 				if !slices.Contains([]string{bench.Mapped, bench.Stream, bench.Remote}, w) {
-					return serve.Usage("--ways %s: there are %s, %s and %s", w, bench.Mapped, bench.Stream, bench.Remote)
+					return serve.Usage("--ways %s: there are %s, %s and %s",
+						w, bench.Mapped, bench.Stream, bench.Remote)
 				}
 			}
 			for _, n := range sizes {

@@ -58,13 +58,15 @@ func (s *clusterState) choose(named []string) (*nodeState, error) {
 		case n.Process.alive():
 			return n, nil
 		case len(named) == 1:
-			return nil, fmt.Errorf("node %q of the cluster in %s does not run: start it with %q", n.Name, s.dir, s.command("start "+n.Name))
+			return nil, fmt.Errorf("node %q of the cluster in %s does not run: start it with %q",
+				n.Name, s.dir, s.command("start "+n.Name))
 		}
 	}
 	if len(named) == 1 {
 		return nil, serve.Usage("no node %q in the cluster in %s", named[0], s.dir)
 	}
-	return nil, fmt.Errorf("no node of the cluster in %s runs: start them with %q", s.dir, s.command("start"))
+	return nil, fmt.Errorf("no node of the cluster in %s runs: start them with %q",
+		s.dir, s.command("start"))
 }
 
 // ownCluster tells a user without a daemon of the own cluster that runs, and one whose cluster has
@@ -78,7 +80,8 @@ func ownCluster(c *cobra.Command, err error) string {
 	partly := errors.As(err, &status) && status.Status == serve.Partly
 	if s := clusterWith(socket); s != nil && (partly || errors.Is(err, code.NoDaemon)) {
 		if dead := s.dead(); len(dead) > 0 {
-			return fmt.Sprintf("Of the cluster in %s these do not run: %s. To start them: %s", s.dir, strings.Join(dead, ", "), s.command("start"))
+			return fmt.Sprintf("Of the cluster in %s these do not run: %s. To start them: %s",
+				s.dir, strings.Join(dead, ", "), s.command("start"))
 		}
 	}
 	if !errors.Is(err, code.NoDaemon) || nodeproto.FromEnv() != "" {

@@ -120,14 +120,16 @@ func checkDirFree(dir string) error {
 
 func printSockets(w io.Writer, nodes []*nodeState) {
 	for _, n := range nodes {
-		fmt.Fprintf(w, "%s  %s  %s\n    export VMMC_SOCKET=%s\n", n.Name, n.Address, n.Socket, shellWord(n.Socket))
+		fmt.Fprintf(w, "%s  %s  %s\n    export VMMC_SOCKET=%s\n",
+			n.Name, n.Address, n.Socket, shellWord(n.Socket))
 	}
 }
 
 // shellWord quotes what a shell would take apart.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-@", r)
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("/._-@", r)
 	}
 	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s

@@ -177,7 +177,8 @@ func printDemo(w io.Writer, r demo.Result) {
 	}
 	fmt.Fprintln(w, "When a process is killed:")
 	fmt.Fprintf(w, "  A process that sends to it is told after %s.\n", lasting(r.PeerGoneMS*1e6))
-	fmt.Fprintf(w, "  With the node's daemon killed before it, that takes %s.\n", lasting(r.PeerGoneDaemonDeadMS*1e6))
+	fmt.Fprintf(w, "  With the node's daemon killed before it, that takes %s.\n",
+		lasting(r.PeerGoneDaemonDeadMS*1e6))
 }
 
 // lasting is a time in nanoseconds, for people.

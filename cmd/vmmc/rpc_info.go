@@ -175,7 +175,8 @@ func (q *rpcInfo) ping(ctx context.Context, w io.Writer, asJSON bool) error {
 	}
 	for _, a := range all {
 		if a.Error == "" {
-			fmt.Fprintf(w, "program %d version %d at %s is ready: %v\n", a.Program, a.Version, a.Address, time.Duration(a.RTT))
+			fmt.Fprintf(w, "program %d version %d at %s is ready: %v\n",
+				a.Program, a.Version, a.Address, time.Duration(a.RTT))
 		}
 	}
 	return err

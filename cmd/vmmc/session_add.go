@@ -79,7 +79,8 @@ func blame(c *cobra.Command, err error, flags ...string) error {
 	}
 	for _, name := range flags {
 		f := c.Flags().Lookup(name)
-		if value := f.Value.String(); f.Changed && len(value) > 1 && strings.Contains(err.Error(), value) {
+		if value := f.Value.String(); f.Changed && len(value) > 1 &&
+			strings.Contains(err.Error(), value) {
 			return serve.Flag(name, value, err)
 		}
 	}

@@ -37,7 +37,8 @@ func newVersion() *cobra.Command {
 			if v.Commit != "" {
 				of = "commit " + v.Commit + ", "
 			}
-			fmt.Fprintf(c.OutOrStdout(), "vmmc %s (%sAPI %s, %s, %s)\n", v.Release, of, v.API, v.Go, v.System)
+			fmt.Fprintf(c.OutOrStdout(),
+				"vmmc %s (%sAPI %s, %s, %s)\n", v.Release, of, v.API, v.Go, v.System)
 			return nil
 		},
 	}

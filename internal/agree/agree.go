@@ -46,7 +46,8 @@ func list(
 		for _, h := range a.Msg.GetHosts() {
 			place := int(h.GetPlace())
 			if place < next {
-				return nil, fmt.Errorf("it gives node %q the place %d after place %d", h.GetName(), place, next-1)
+				return nil, fmt.Errorf("it gives node %q the place %d after place %d",
+					h.GetName(), place, next-1)
 			}
 			all = append(all, hosts.Host{
 				Name: h.GetName(), Control: h.GetControlAddress(), Data: h.GetDataAddress(), Free: place - next,

@@ -163,7 +163,8 @@ func (a *Cluster) Find(names []string) (out []*Node, err error) {
 	for _, name := range names {
 		i := slices.Index(known, hosts.Canonical(name))
 		if i < 0 {
-			return nil, code.New(code.NoSuchNode, "no node %q: the nodes are %s", name, strings.Join(known, ", "))
+			return nil, code.New(code.NoSuchNode,
+				"no node %q: the nodes are %s", name, strings.Join(known, ", "))
 		}
 		if !slices.Contains(out, a.All[i]) {
 			out = append(out, a.All[i])

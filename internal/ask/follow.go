@@ -35,7 +35,8 @@ func (l Lost) Error(node string, pid uint32) error {
 	if l.Bytes == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d bytes of the output of process %d on node %q are lost: %s", l.Bytes, pid, node, l.Why)
+	return fmt.Errorf("%d bytes of the output of process %d on node %q are lost: %s",
+		l.Bytes, pid, node, l.Why)
 }
 
 // errOutput is why what was read could not be given on: the node is not to blame.
@@ -86,7 +87,8 @@ func (n *Node) CopyLog(
 			return lost, err
 		}
 		if m.GetApart() && m.GetNext() < r.Offset {
-			return lost, code.New(code.Protocol, "node %q has read output backwards, from byte %d to byte %d", n.Name, r.Offset, m.GetNext())
+			return lost, code.New(code.Protocol,
+				"node %q has read output backwards, from byte %d to byte %d", n.Name, r.Offset, m.GetNext())
 		}
 		if r.Offset += int64(len(m.GetData())); m.GetApart() {
 			r.Offset = m.GetNext()

@@ -127,7 +127,8 @@ func (a *Cluster) SessionNodes(ctx context.Context, name string) (nodes []*Node)
 // outcomeUnknown reports whether a node that gave this error may have done what it was
 // asked.
 func outcomeUnknown(err error) bool {
-	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.Unreachable) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.Unreachable) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // DeleteSession deletes it where it is. What nodes have to say beside that goes to

@@ -24,7 +24,8 @@ func (t *throughSocket) Do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if len(body) > nodeproto.MaxControl {
-		return nil, code.New(code.BadArg, "the request has more than %d bytes: give the program fewer arguments", nodeproto.MaxControl)
+		return nil, code.New(code.BadArg,
+			"the request has more than %d bytes: give the program fewer arguments", nodeproto.MaxControl)
 	}
 	q := nodeproto.ControlRequest{Node: t.node, Path: r.URL.Path, Body: body, Headers: map[string]string{}}
 	for k := range r.Header {

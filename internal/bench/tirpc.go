@@ -30,7 +30,8 @@ func buildTIRPC(ctx context.Context, dir string) (Peer, error) {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
-		return p, fmt.Errorf("install a C compiler, rpcgen (Debian: rpcsvc-proto) and libtirpc-dev: %w", errors.Join(errs...))
+		return p, fmt.Errorf("install a C compiler, rpcgen (Debian: rpcsvc-proto) and libtirpc-dev: %w",
+			errors.Join(errs...))
 	}
 	for _, name := range []string{"null.x", "null.c"} {
 		b, err := fs.ReadFile(tirpcSource, "tirpc/"+name)

@@ -136,7 +136,8 @@ func dispatch(c *cobra.Command, w *where, args []string) error {
 		}
 		rest := args[2:]
 		if len(rest) < v.min || v.max >= 0 && len(rest) > v.max {
-			return serve.Usage("%s with %d arguments: wanted %s %s %s", v.name, len(rest), args[0], v.name, v.syntax)
+			return serve.Usage("%s with %d arguments: wanted %s %s %s",
+				v.name, len(rest), args[0], v.name, v.syntax)
 		}
 		return v.run(&call{Command: c, where: w, node: args[0], args: rest})
 	}

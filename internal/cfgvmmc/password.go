@@ -38,7 +38,8 @@ func readPassword(c *call, arg string) (string, error) {
 	if err != nil {
 		what = "others can see a password on the command line, and it cannot be erased (" + err.Error() + ")"
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "cfgvmmc: warning: %s: give - to type it in or pipe it, or @FILE\n", what)
+	fmt.Fprintf(c.ErrOrStderr(),
+		"cfgvmmc: warning: %s: give - to type it in or pipe it, or @FILE\n", what)
 	return password, nil
 }
 

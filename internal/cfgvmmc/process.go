@@ -80,7 +80,8 @@ func start(
 func names(program string) []string {
 	all := []string{program}
 	for _, suffix := range []string{".exe", ".bat"} {
-		if at := len(program) - len(suffix); at > 0 && program[at-1] != '/' && strings.EqualFold(program[at:], suffix) {
+		if at := len(program) - len(suffix); at > 0 && program[at-1] != '/' &&
+			strings.EqualFold(program[at:], suffix) {
 			all = append(all, program[:at])
 		}
 	}

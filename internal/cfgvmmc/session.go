@@ -20,7 +20,8 @@ func add(c *call) error {
 		Name: c.args[0], User: c.args[1], Drive: slashes(c.args[3]), Share: slashes(c.args[4]), OutputDirectory: slashes(c.args[5]),
 	}
 	// The user is the programs' too; only with a password is it surely the server's.
-	if mount.IsRemote(r.Share) && (r.User != "" && strings.HasPrefix(r.Share, "//") || password != "") {
+	if mount.IsRemote(r.Share) &&
+		(r.User != "" && strings.HasPrefix(r.Share, "//") || password != "") {
 		r.Credentials = &nodev1.Credentials{User: r.User, Password: password}
 	}
 	return c.ask(2*timeout.Control+timeout.Mount, func(ctx context.Context, a *ask.Cluster) error { return a.AddSession(ctx, r) })

@@ -48,7 +48,8 @@ func (w *where) flags(node string) (*ask.Flags, error) {
 		return f, nil
 	}
 	overTLS := w.hosts != "" || w.certs != "" || env.Get(hostsEnv) != "" || env.Get(certsEnv) != ""
-	if socket := nodeproto.DefaultPath(); !overTLS && (env.Get(nodeproto.Env) != "" || exists(socket)) {
+	if socket := nodeproto.DefaultPath(); !overTLS &&
+		(env.Get(nodeproto.Env) != "" || exists(socket)) {
 		f.Socket = socket
 		return f, nil
 	}

@@ -122,12 +122,14 @@ func Kill(dir string, patience time.Duration) error {
 	err := os.WriteFile(filepath.Join(dir, killFile), []byte("1"), 0)
 	for deadline := time.Now().Add(patience); err == nil; time.Sleep(2 * time.Millisecond) {
 		var b []byte
-		if b, err = os.ReadFile(filepath.Join(dir, "cgroup.events")); err != nil || bytes.Contains(b, []byte("populated 0")) {
+		if b, err = os.ReadFile(filepath.Join(dir, "cgroup.events")); err != nil ||
+			bytes.Contains(b, []byte("populated 0")) {
 			break
 		}
 		if time.Now().After(deadline) {
 			left, _ := os.ReadFile(filepath.Join(dir, procsFile))
-			return fmt.Errorf("processes %s of cgroup %s were killed and do not end", strings.Join(strings.Fields(string(left)), ", "), dir)
+			return fmt.Errorf("processes %s of cgroup %s were killed and do not end",
+				strings.Join(strings.Fields(string(left)), ", "), dir)
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

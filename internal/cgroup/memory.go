@@ -108,7 +108,8 @@ func within(own string, points []mount.Point, controller string, f func(dir stri
 			continue
 		}
 		for _, p := range points {
-			if c[1] == "" && p.Type != "cgroup2" || c[1] != "" && (p.Type != "cgroup" || filepath.Base(p.At) != c[1]) {
+			if c[1] == "" && p.Type != "cgroup2" ||
+				c[1] != "" && (p.Type != "cgroup" || filepath.Base(p.At) != c[1]) {
 				continue
 			}
 			rel, ok := below(p, c[2])

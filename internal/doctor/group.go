@@ -67,9 +67,11 @@ func (a accounts) alone(ctx context.Context, gid, uid int) error {
 	}
 	switch {
 	case len(others) > 0:
-		return fmt.Errorf("its group %s also has %s, who can read it and be this node", group, strings.Join(others, ", "))
+		return fmt.Errorf("its group %s also has %s, who can read it and be this node",
+			group, strings.Join(others, ", "))
 	case !in:
-		return fmt.Errorf("user %s, whom the daemon runs as, is not in its group %s", strings.Join(append(own, strconv.Itoa(uid))[:1], ""), group)
+		return fmt.Errorf("user %s, whom the daemon runs as, is not in its group %s",
+			strings.Join(append(own, strconv.Itoa(uid))[:1], ""), group)
 	}
 	return nil
 }
@@ -123,7 +125,8 @@ func (a accounts) unseen() string {
 		for _, s := range strings.Fields(names) {
 			// Of a condition as [NOTFOUND=return] each word is none; systemd's users have groups of
 			// their own.
-			if !strings.ContainsAny(s, "[]=") && s != "files" && s != "compat" && s != "systemd" && !slices.Contains(services, s) {
+			if !strings.ContainsAny(s, "[]=") && s != "files" && s != "compat" && s != "systemd" &&
+				!slices.Contains(services, s) {
 				services = append(services, s)
 			}
 		}

@@ -38,7 +38,8 @@ func pageTracking(context.Context, *Node) []Finding {
 	const name = "page tracking"
 	if err := shm.CanWatch(); err != nil {
 		says := ""
-		if v, rerr := number("/proc/sys/vm/unprivileged_userfaultfd"); rerr == nil && v == 0 && os.Getuid() != 0 {
+		if v, rerr := number("/proc/sys/vm/unprivileged_userfaultfd"); rerr == nil && v == 0 &&
+			os.Getuid() != 0 {
 			says = "; vm.unprivileged_userfaultfd is 0, which still allows what vmmc asks for, so a sandbox may forbid it"
 		}
 		return bad(Warning, name, "use Linux 6.7 or later with CONFIG_USERFAULTFD, outside of a sandbox that forbids it; automatic update compares all of the bound memory instead, which for much memory is slow", "%v%s", err, says)

@@ -103,7 +103,8 @@ func (i *Identity) shake(
 	s := c.tls.ConnectionState()
 	if s.NegotiatedProtocol != protocol {
 		c.Drop()
-		return nil, fmt.Errorf("encrypt the link: the other side speaks %q, want %q", s.NegotiatedProtocol, protocol)
+		return nil, fmt.Errorf("encrypt the link: the other side speaks %q, want %q",
+			s.NegotiatedProtocol, protocol)
 	}
 	binding, err := s.ExportKeyingMaterial("EXPORTER-vmmc-link", nil, PrintSize)
 	if err != nil {

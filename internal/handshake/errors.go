@@ -26,7 +26,8 @@ func Broke(err error) bool {
 		return false
 	}
 	var e net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, code.PeerGone) ||
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, code.PeerGone) ||
 		errors.As(err, &e) && !e.Timeout()
 }
 

@@ -124,7 +124,8 @@ func (r *refusableConn) Read(b []byte) (int, error) {
 	}
 	_, err := wire.ParseAnswer(answer)
 	if err == nil {
-		err = code.New(code.Protocol, "the exporter's side answers in clear, of a link that is to be encrypted")
+		err = code.New(code.Protocol,
+			"the exporter's side answers in clear, of a link that is to be encrypted")
 	}
 	return 0, refusal(err)
 }

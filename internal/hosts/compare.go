@@ -25,10 +25,12 @@ func Difference(own, its []Host) (how string, conflict bool) {
 	for i, h := range its {
 		place := Place(its, i)
 		if here, ok := at[h.Name]; ok && here != place {
-			return fmt.Sprintf("its hosts file has node %q in place %d, this node's in place %d", h.Name, place+1, here+1), true
+			return fmt.Sprintf("its hosts file has node %q in place %d, this node's in place %d",
+				h.Name, place+1, here+1), true
 		}
 		if here, ok := places[place]; ok && here != h.Name {
-			return fmt.Sprintf("its hosts file has node %q in place %d, this node's has node %q there", h.Name, place+1, here), true
+			return fmt.Sprintf("its hosts file has node %q in place %d, this node's has node %q there",
+				h.Name, place+1, here), true
 		}
 	}
 	for _, h := range its {
@@ -37,9 +39,11 @@ func Difference(own, its []Host) (how string, conflict bool) {
 		case !ok:
 			return fmt.Sprintf("its hosts file has node %q, this node's has not", h.Name), false
 		case here.Control != h.Control:
-			return fmt.Sprintf("its hosts file has node %q at %q, this node's at %q", h.Name, h.Control, here.Control), false
+			return fmt.Sprintf("its hosts file has node %q at %q, this node's at %q",
+				h.Name, h.Control, here.Control), false
 		case here.Data != h.Data:
-			return fmt.Sprintf("its hosts file has the data address %q of node %q, this node's %q", h.Data, h.Name, here.Data), false
+			return fmt.Sprintf("its hosts file has the data address %q of node %q, this node's %q",
+				h.Data, h.Name, here.Data), false
 		}
 	}
 	for _, h := range own {

@@ -76,7 +76,8 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 	for in.Scan() {
 		line++
 		if line > maxLines {
-			return nil, fmt.Errorf("%s:%d: more than %d lines; this does not look like a list of nodes", file, line, maxLines)
+			return nil, fmt.Errorf("%s:%d: more than %d lines; this does not look like a list of nodes",
+				file, line, maxLines)
 		}
 		if len(in.Bytes()) > maxLine {
 			return nil, tooLong(file, line)
@@ -94,7 +95,8 @@ func Parse(r io.Reader, file string) ([]Host, error) {
 		}
 		h.Free, free = free, 0
 		if first, dup := seen[h.Name]; dup {
-			return nil, fmt.Errorf("%s:%d: node %q is already on line %d; give every node a name of its own", file, line, h.Name, first)
+			return nil, fmt.Errorf("%s:%d: node %q is already on line %d; give every node a name of its own",
+				file, line, h.Name, first)
 		}
 		if first, dup := serves[h.Control]; dup {
 			return nil, fmt.Errorf("%s:%d: node %q has the address %s of the node on line %d; "+

@@ -66,7 +66,8 @@ func Measure(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("counting the instructions of process %d: %w; it says: %s", cmd.Process.Pid, err, strings.TrimSpace(says.String()))
+		return nil, fmt.Errorf("counting the instructions of process %d: %w; it says: %s",
+			cmd.Process.Pid, err, strings.TrimSpace(says.String()))
 	}
 	return counts, nil
 }

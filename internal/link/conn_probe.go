@@ -176,7 +176,8 @@ func (p *tailProbe) probe(passed time.Duration) (more bool) {
 			return true
 		}
 	case rq.ackedSeq.Load() < rq.lastSeq.Load():
-		if written == p.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 && !rq.disconnected() {
+		if written == p.probedSeq && rq.ackRequested < written && len(rq.retransmits) == 0 &&
+			!rq.disconnected() {
 			rq.requestAck()
 			rq.pump()
 		}
@@ -205,7 +206,8 @@ type silenceDetector struct {
 // awaitsPeer reports whether the exporter owes anything. The caller holds tmu.
 func (p *tailProbe) awaitsPeer() bool {
 	rq := p.rq
-	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetches.count.Load() > 0 || rq.tx.framesWritten < rq.tx.framesQueued || p.creditProbePending
+	return rq.ackRequested > rq.ackedSeq.Load() || rq.fetches.count.Load() > 0 ||
+		rq.tx.framesWritten < rq.tx.framesQueued || p.creditProbePending
 }
 
 // silenceError returns the error of a connection that is given up after limit while the exporter's

@@ -28,7 +28,8 @@ func (rq *Requester) checkInbox() {
 	n := rq.lastSeq.Load()
 	for i := range rq.inbox.len() {
 		want := n - uint64(rq.inbox.len()-1-i)
-		invariant.Check(rq.inbox.at(i).seq == want, "message %d has come in the place of %d, the last is %d", rq.inbox.at(i).seq, want, n)
+		invariant.Check(rq.inbox.at(i).seq == want,
+			"message %d has come in the place of %d, the last is %d", rq.inbox.at(i).seq, want, n)
 	}
 }
 
@@ -44,22 +45,26 @@ func (rq *Requester) checkQueue() {
 // the queue.
 func (rq *Requester) checkWritten(seq uint64) {
 	n := rq.lastSeq.Load()
-	invariant.Check(rq.err() != nil || seq == rq.writtenSeq.Load()+1 && seq <= n, "message %d is written after %d, the last is %d", seq, rq.writtenSeq.Load(), n)
+	invariant.Check(rq.err() != nil || seq == rq.writtenSeq.Load()+1 && seq <= n,
+		"message %d is written after %d, the last is %d", seq, rq.writtenSeq.Load(), n)
 }
 
 // checkSerial checks that each notification with a serial took a credit that this side has not
 // returned. The total returned by the peer is the peer's claim alone. The caller holds notifyMu.
 func (rq *Requester) checkSerial() {
 	taken := rq.creditsTaken.Load()
-	invariant.Check(int32(taken-rq.lastSerial) >= 0, "notification %d, %d credits were taken", rq.lastSerial, taken)
+	invariant.Check(int32(taken-rq.lastSerial) >= 0,
+		"notification %d, %d credits were taken", rq.lastSerial, taken)
 }
 
 // check checks that fetches are in the order of their numbers and no more than an exporter accepts.
 // The caller holds mu.
 func (t *fetchTable) check() {
-	invariant.Check(len(t.list) <= maxFetches, "%d gets are not answered, at most %d may be", len(t.list), maxFetches)
+	invariant.Check(len(t.list) <= maxFetches,
+		"%d gets are not answered, at most %d may be", len(t.list), maxFetches)
 	for i := 1; i < len(t.list); i++ {
-		invariant.Check(t.list[i-1].seq < t.list[i].seq, "get %d was asked after %d", t.list[i].seq, t.list[i-1].seq)
+		invariant.Check(t.list[i-1].seq < t.list[i].seq,
+			"get %d was asked after %d", t.list[i].seq, t.list[i-1].seq)
 	}
 }
 
@@ -71,30 +76,37 @@ func (b *backlog) check() {
 			slow++
 		}
 	}
-	invariant.Check(begun-over == uint64(len(b.ops)) && int(b.pending.Load()) == len(b.ops), "%d operations were put off, %d are over, %d listed", begun, over, len(b.ops))
-	invariant.Check(slow == b.mayWaitCount, "%d operations that are listed may wait, counted are %d", slow, b.mayWaitCount)
+	invariant.Check(begun-over == uint64(len(b.ops)) && int(b.pending.Load()) == len(b.ops),
+		"%d operations were put off, %d are over, %d listed", begun, over, len(b.ops))
+	invariant.Check(slow == b.mayWaitCount,
+		"%d operations that are listed may wait, counted are %d", slow, b.mayWaitCount)
 }
 
 // checkMessage checks the state that checkData has allowed. The caller holds rmu.
 func (rs *Responder) checkMessage() {
 	m := &rs.cur
-	invariant.Check(m.active && m.seq == rs.appliedSeq.Load()+1, "message %d arrives after %d", m.seq, rs.appliedSeq.Load())
-	invariant.Check(m.arrived <= m.size, "%d bytes of message %d have arrived, it has %d", m.arrived, m.seq, m.size)
+	invariant.Check(m.active && m.seq == rs.appliedSeq.Load()+1,
+		"message %d arrives after %d", m.seq, rs.appliedSeq.Load())
+	invariant.Check(m.arrived <= m.size,
+		"%d bytes of message %d have arrived, it has %d", m.arrived, m.seq, m.size)
 	if t := m.target; t != nil {
 		n := uint64(len(t.Mem))
-		invariant.Check(m.off <= n && m.size <= n-m.off, "message %d of %d bytes at %d, the export has %d", m.seq, m.size, m.off, n)
+		invariant.Check(m.off <= n && m.size <= n-m.off,
+			"message %d of %d bytes at %d, the export has %d", m.seq, m.size, m.off, n)
 	}
 }
 
 func (rs *Responder) checkPosition(pos uint64) {
 	m := &rs.cur
-	invariant.Check(!m.active || m.off <= pos && pos <= m.off+m.size, "message %d of %d bytes at %d has arrived up to %d", m.seq, m.size, m.off, pos)
+	invariant.Check(!m.active || m.off <= pos && pos <= m.off+m.size,
+		"message %d of %d bytes at %d has arrived up to %d", m.seq, m.size, m.off, pos)
 }
 
 // check checks that one handler runs at a time, and that no more blocks are undone than were made.
 // The caller holds mu.
 func (q *dispatcher) check(busy bool) {
-	invariant.Check(q.handlerRunning == busy, "a handler runs: %v, should be %v", q.handlerRunning, busy)
+	invariant.Check(q.handlerRunning == busy,
+		"a handler runs: %v, should be %v", q.handlerRunning, busy)
 	invariant.Check(q.blockDepth >= 0 && q.handlerBlocks >= 0 && (q.handlerRunning || q.handlerBlocks == 0), "notifications are blocked %d and %d times", q.blockDepth, q.handlerBlocks)
 }
 

@@ -39,7 +39,8 @@ func protocol(format string, args ...any) error {
 }
 
 func isProtocol(err error) bool {
-	return errors.Is(err, ErrProtocol) || errors.Is(err, wire.ErrFrame) || errors.Is(err, shmlayout.ErrLayout)
+	return errors.Is(err, ErrProtocol) || errors.Is(err, wire.ErrFrame) ||
+		errors.Is(err, shmlayout.ErrLayout)
 }
 
 // refusal returns the error of a code on the wire.

@@ -118,7 +118,8 @@ func (m *Mapped) prefetch(off int) {
 // their order.
 func (m *Mapped) TrySend(off int, src []byte) error {
 	rq, mem, n := m.req, m.mem, len(src)
-	if !m.Fast || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || rq.backlog.pending.Load() != 0 {
+	if !m.Fast || n == 0 || n > shm.Piece || (n|off)%shm.WordSize != 0 || off < 0 ||
+		off > len(mem)-n || rq.backlog.pending.Load() != 0 {
 		return ErrSlowPath
 	}
 	if seq := rq.lastSeq.Load(); seq != rq.ackedSeq.Load() || m.Ended.Load() || !m.healthy(rq) {
@@ -259,7 +260,8 @@ func (m *Mapped) copyLong(ctx context.Context, dst, src []byte) error {
 // be available.
 func (m *Mapped) TrySendNotify(off int, src []byte) error {
 	rq, n := m.req, len(src)
-	if !m.FastNotify || n == 0 || n > maxSmallNotify || (n|off)%shm.WordSize != 0 || off < 0 || off > len(m.mem)-n || rq.backlog.pending.Load() != 0 {
+	if !m.FastNotify || n == 0 || n > maxSmallNotify || (n|off)%shm.WordSize != 0 || off < 0 ||
+		off > len(m.mem)-n || rq.backlog.pending.Load() != 0 {
 		return ErrSlowPath
 	}
 	if seq := rq.lastSeq.Load(); seq != rq.ackedSeq.Load() || m.Ended.Load() {
@@ -268,7 +270,8 @@ func (m *Mapped) TrySendNotify(off int, src []byte) error {
 	// As in takeCredit: creditsSeen is at most the true total, and a goroutine that lost the
 	// exchange has taken nothing. From here on sendWithNotification returns the credit, or its
 	// notification carries it.
-	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() >= shmlayout.Credits || !rq.creditsTaken.CompareAndSwap(t, t+1) {
+	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() >= shmlayout.Credits ||
+		!rq.creditsTaken.CompareAndSwap(t, t+1) {
 		return ErrSlowPath
 	}
 	return m.sendWithNotification(off, src)

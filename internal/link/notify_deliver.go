@@ -86,7 +86,8 @@ func (rs *Responder) runHandler(n notification) {
 	ran := rs.done.total()
 	if invariant.Enabled {
 		invariant.Check(rs.serialGaps || n.outOfTurn || len(rs.done.early) > 0 || int32(rs.done.upTo-n.serial) >= 0, "notification %d ran as the %d.", n.serial, rs.done.upTo)
-		invariant.Check(len(rs.notifications) <= maxQueued || rs.serialGaps, "%d notifications are queued", len(rs.notifications))
+		invariant.Check(len(rs.notifications) <= maxQueued || rs.serialGaps,
+			"%d notifications are queued", len(rs.notifications))
 	}
 	if rs.pages != nil && !rs.failed.Load() {
 		rs.pages.Back.Returned().Store(ran) // the credit is returned when the handler has returned

@@ -95,7 +95,8 @@ func (w *ringPoller) add(q *dispatcher, rs *Responder) bool {
 func (w *ringPoller) leastRecent() int {
 	at := -1
 	for i := range w.n {
-		if s := &w.slots[i]; s.lastUsed != w.idleRounds && (at < 0 || w.idleRounds-s.lastUsed > w.idleRounds-w.slots[at].lastUsed) {
+		if s := &w.slots[i]; s.lastUsed != w.idleRounds &&
+			(at < 0 || w.idleRounds-s.lastUsed > w.idleRounds-w.slots[at].lastUsed) {
 			at = i
 		}
 	}

@@ -93,7 +93,8 @@ func (rs *Responder) queueReply(r reply) error {
 	rs.replies = append(rs.replies, r)
 	rs.retainReply(r)
 	rs.e.markHot(&rs.stream)
-	if len(rs.replies) > 1 || r.size > maxInline || rs.rx.start < rs.rx.end || rs.ackAsked || rs.ackDue || !rs.tx.idle() || rs.disconnected() {
+	if len(rs.replies) > 1 || r.size > maxInline || rs.rx.start < rs.rx.end || rs.ackAsked ||
+		rs.ackDue || !rs.tx.idle() || rs.disconnected() {
 		rs.replyPending = true
 		return nil
 	}

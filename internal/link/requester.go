@@ -284,7 +284,8 @@ func (rq *Requester) requestAckOf(seq uint64) {
 // takeCredit takes a notification credit and waits for one if necessary. It holds no lock that data
 // or acknowledgements need.
 func (rq *Requester) takeCredit(ctx context.Context, ended *atomic.Bool) error {
-	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() < shmlayout.Credits && rq.creditsTaken.CompareAndSwap(t, t+1) {
+	if t := rq.creditsTaken.Load(); t-rq.creditsSeen.Load() < shmlayout.Credits &&
+		rq.creditsTaken.CompareAndSwap(t, t+1) {
 		return nil
 	}
 	back := rq.creditsWord()

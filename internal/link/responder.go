@@ -279,7 +279,8 @@ func (rs *Responder) checkData(h *wire.Header) error {
 		*m = message{target: t, active: true, seq: h.Seq, off: h.Off, size: h.Size, serial: h.Serial, handle: h.Handle, bytes: h.Flags&wire.Bytes != 0}
 	}
 	span := h.Span()
-	if h.Seq != m.seq || h.Handle != m.handle || h.Size != m.size || h.Off != m.off+m.arrived || (h.Flags&wire.Bytes != 0) != m.bytes ||
+	if h.Seq != m.seq || h.Handle != m.handle || h.Size != m.size || h.Off != m.off+m.arrived ||
+		(h.Flags&wire.Bytes != 0) != m.bytes ||
 		span > m.size-m.arrived || (h.Flags&wire.Last != 0) != (m.arrived+span == m.size) {
 		return protocol("chunk at %d of message %d does not continue it", h.Off, h.Seq)
 	}
@@ -411,7 +412,8 @@ func (rs *Responder) markApplied(seq uint64, flags uint8) {
 func (rs *Responder) advanceApplied(seq uint64) {
 	n := rs.appliedSeq.Add(1)
 	if invariant.Enabled {
-		invariant.Check(n == seq && !rs.cur.active, "message %d applied as the %d., message %d under way: %v", seq, n, rs.cur.seq, rs.cur.active)
+		invariant.Check(n == seq && !rs.cur.active,
+			"message %d applied as the %d., message %d under way: %v", seq, n, rs.cur.seq, rs.cur.active)
 	}
 }
 

@@ -150,7 +150,8 @@ const (
 // acknowledgement without it. If no message follows, the receiver acknowledges after a few empty
 // polls. The caller holds tmu.
 func (rq *Requester) canShareAck(size int) bool {
-	return size > maxInline && size <= chunk && rq.inFlight.After(rq.ackedSeq.Load())+uint64(size) >= 2*pacing.AckStride(uint64(size))
+	return size > maxInline && size <= chunk &&
+		rq.inFlight.After(rq.ackedSeq.Load())+uint64(size) >= 2*pacing.AckStride(uint64(size))
 }
 
 // shouldCoalesce reports whether a message that was just queued is left to be written with later

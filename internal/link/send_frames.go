@@ -299,7 +299,8 @@ func (t *transmitter) encrypt(fd int) (n int, err error) {
 
 // idle reports whether nothing is queued or owed here.
 func (t *transmitter) idle() bool {
-	return t.framesWritten == t.framesQueued && len(t.control) == 0 && !t.bellDue && !t.awaitingAcks && len(t.importAnswers) == 0 && t.framesToPad != 0
+	return t.framesWritten == t.framesQueued && len(t.control) == 0 && !t.bellDue && !t.awaitingAcks &&
+		len(t.importAnswers) == 0 && t.framesToPad != 0
 }
 
 // unwritten returns the number of unwritten bytes.

@@ -236,7 +236,8 @@ func (rq *Requester) lockWriter(ctx context.Context, ended *atomic.Bool) error {
 // nothingQueued reports whether pump would find nothing to do, the usual case before a message. The
 // caller holds tmu.
 func (rq *Requester) nothingQueued() bool {
-	return rq.tx.idle() && len(rq.retransmits) == 0 && !rq.midMessage && rq.queue.len() == 0 && !rq.inboxReady.Load() && !rq.disconnected()
+	return rq.tx.idle() && len(rq.retransmits) == 0 && !rq.midMessage && rq.queue.len() == 0 &&
+		!rq.inboxReady.Load() && !rq.disconnected()
 }
 
 // assignSeq returns the numbers of a message and of its notification. The caller holds inboxMu. The

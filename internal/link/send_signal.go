@@ -36,7 +36,8 @@ func withWord(word uint32, send func(b []byte) (uint64, error)) (seq uint64, err
 // TrySignal is to SendSignal what [Mapped.TrySend] is to Send.
 func (m *Mapped) TrySignal(off int, src []byte, at int, word uint32) error {
 	rq, mem, n := m.req, m.mem, len(src)
-	if !m.Fast || n == 0 || n > shm.Piece || (n|off|at)%shm.WordSize != 0 || off < 0 || off > len(mem)-n || rq.backlog.pending.Load() != 0 {
+	if !m.Fast || n == 0 || n > shm.Piece || (n|off|at)%shm.WordSize != 0 || off < 0 ||
+		off > len(mem)-n || rq.backlog.pending.Load() != 0 {
 		return ErrSlowPath
 	}
 	if at < 0 || at > len(mem)-shm.WordSize || at > off-shm.WordSize && at < off+n {

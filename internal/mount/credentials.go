@@ -27,7 +27,8 @@ func (c Credentials) Check() error {
 	case len(c.User) > maxUser, len(c.Password) > maxPassword:
 		return code.New(code.BadArg, "the share's credentials are too long: at most %d bytes for the user, %d for the password", maxUser, maxPassword)
 	case strings.ContainsFunc(c.User, func(r rune) bool { return r == ',' || unicode.IsControl(r) || r == unicode.ReplacementChar }):
-		return code.New(code.BadArg, "the user %q of the share's credentials has a comma or a control character", c.User)
+		return code.New(code.BadArg,
+			"the user %q of the share's credentials has a comma or a control character", c.User)
 	case strings.ContainsAny(c.Password, "\x00\r\n"):
 		return code.New(code.BadArg, "the password of the share's credentials has more than one line")
 	}

@@ -36,7 +36,8 @@ func (o Order) Mount(ctx context.Context) error {
 	p := program{name: "mount", env: []string{o.Mark}, hide: o.hide}
 	switch {
 	case o.Type == "nfs" && o.Credentials != Credentials{}:
-		return code.New(code.BadArg, "share %s: NFS has no passwords: leave the credentials out", o.Source)
+		return code.New(code.BadArg,
+			"share %s: NFS has no passwords: leave the credentials out", o.Source)
 	case o.Type == "nfs":
 		options += ",retry=0" // say at once what is wrong
 	case o.User == "":
@@ -55,7 +56,8 @@ func (o Order) Mount(ctx context.Context) error {
 		return fmt.Errorf("mount share %s: %w", o.Source, err)
 	}
 	if is, err := Mounted(o.At); err != nil || !is {
-		return code.New(code.BadConfig, "mount share %s: mount(8) says that it is done, and nothing is at %s (%v)", o.Source, o.At, err)
+		return code.New(code.BadConfig,
+			"mount share %s: mount(8) says that it is done, and nothing is at %s (%v)", o.Source, o.At, err)
 	}
 	return nil
 }

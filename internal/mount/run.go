@@ -105,7 +105,8 @@ func (p program) run(ctx context.Context) error {
 	}
 	if !over {
 		go c.Reap() // whenever that is
-		return fmt.Errorf("%w: %w", code.New(code.Timeout, "%s did not end in time%s", p.name, text), ErrStuck)
+		return fmt.Errorf("%w: %w",
+			code.New(code.Timeout, "%s did not end in time%s", p.name, text), ErrStuck)
 	}
 	c.Reap()
 	return code.New(code.Timeout, "%s did not end in time (%v)%s", p.name, context.Cause(ctx), text)

@@ -50,7 +50,8 @@ func (w *writer) goType(v *rpcl.Var) string {
 // isAlias reports whether a type is another name in Go too. Pointers are, for they can have no
 // methods.
 func isAlias(d *rpcl.Def) bool {
-	return d.Form == rpcl.Typedef && (d.Of.Shape == rpcl.Optional || d.Of.Shape == rpcl.Plain && d.Of.Def != nil)
+	return d.Form == rpcl.Typedef &&
+		(d.Of.Shape == rpcl.Optional || d.Of.Shape == rpcl.Plain && d.Of.Def != nil)
 }
 
 // hasMethods reports whether the Go type of d encodes and decodes itself.

@@ -29,7 +29,8 @@ func exported(name string) string {
 // constant returns the Go name of a constant: as it is if it is all capitals, for that is how those
 // who know the protocol look for it.
 func constant(name string) string {
-	if c := strings.TrimLeft(name, "_"); c == strings.ToUpper(c) && c != "" && unicode.IsLetter(rune(c[0])) {
+	if c := strings.TrimLeft(name, "_"); c == strings.ToUpper(c) && c != "" &&
+		unicode.IsLetter(rune(c[0])) {
 		return c
 	}
 	return exported(name)

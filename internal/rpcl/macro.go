@@ -123,7 +123,8 @@ func (m *macro) with(args [][]token, name token) (out []token) {
 
 // pastes reports whether the body's token and the one behind it are ##.
 func (m *macro) pastes(i int) bool {
-	return i > 0 && i+2 < len(m.body) && m.body[i].is("#") && m.body[i+1].is("#") && !m.body[i+1].spaced
+	return i > 0 && i+2 < len(m.body) && m.body[i].is("#") && m.body[i+1].is("#") &&
+		!m.body[i+1].spaced
 }
 
 // param is which parameter a token of the body is, or less than 0.

@@ -83,7 +83,8 @@ func (c *checker) resolve(v *Var) {
 // IsKnown reports whether a typedef defines what its name stands for anyway.
 func IsKnown(d *Def) bool {
 	k := known[d.Name]
-	return k != nil && d.Form == Typedef && d.Of.Shape == Plain && k.Shape == Plain && d.Of.Kind == k.Kind
+	return k != nil && d.Form == Typedef && d.Of.Shape == Plain && k.Shape == Plain &&
+		d.Of.Kind == k.Kind
 }
 
 // Basic returns what v is if it is one value of a type that has no definition of its own.
@@ -143,7 +144,8 @@ func (c *checker) union(d *Def) {
 			}
 			a.Numbers = append(a.Numbers, n)
 			name := ""
-			if k := c.consts[x.Name]; x.Op == "" && k != nil && k.Text == nil && (names == nil || names[x.Name] != nil) {
+			if k := c.consts[x.Name]; x.Op == "" && k != nil && k.Text == nil &&
+				(names == nil || names[x.Name] != nil) {
 				name = x.Name
 			}
 			a.Names = append(a.Names, name)

@@ -35,7 +35,8 @@ func (c *Call) encodeBare(e *xdr.Encoder) {
 func (c *Call) decodeBare(b []byte) bool {
 	be := binary.BigEndian
 	_ = b[LeastCall-1]
-	if be.Uint32(b[4:]) != kindCall || be.Uint32(b[8:]) != Version || be.Uint32(b[28:]) != 0 || be.Uint32(b[36:]) != 0 {
+	if be.Uint32(b[4:]) != kindCall || be.Uint32(b[8:]) != Version || be.Uint32(b[28:]) != 0 ||
+		be.Uint32(b[36:]) != 0 {
 		return false
 	}
 	*c = Call{
@@ -64,7 +65,8 @@ func (r *Reply) encodeBare(e *xdr.Encoder) {
 func (r *Reply) decodeBare(b []byte) bool {
 	be := binary.BigEndian
 	_ = b[leastReply-1]
-	if be.Uint32(b[4:]) != kindReply || be.Uint32(b[8:]) != accepted || be.Uint32(b[16:]) != 0 || be.Uint32(b[20:]) != uint32(Success) {
+	if be.Uint32(b[4:]) != kindReply || be.Uint32(b[8:]) != accepted || be.Uint32(b[16:]) != 0 ||
+		be.Uint32(b[20:]) != uint32(Success) {
 		return false
 	}
 	*r = Reply{XID: be.Uint32(b), Verf: Auth{Flavor: be.Uint32(b[12:])}}

@@ -32,7 +32,8 @@ func moveString(dst, src unsafe.Pointer, n int)
 // move is copy.
 func move(dst, src []byte) {
 	to, from, n := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src)), len(src)
-	if n < Bulk-WordSize || len(dst) < n || !strings || (uintptr(to)|uintptr(from))%cacheLine != 0 || uintptr(to)-uintptr(from) < uintptr(n) {
+	if n < Bulk-WordSize || len(dst) < n || !strings || (uintptr(to)|uintptr(from))%cacheLine != 0 ||
+		uintptr(to)-uintptr(from) < uintptr(n) {
 		copy(dst, src)
 		return
 	}

@@ -274,7 +274,8 @@ func (r *Reader) links() (links []Link, err error) {
 	}
 	k, v := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
 	if k != kindCounters || v != version {
-		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kindCounters, version)
+		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d",
+			ErrLayout, k, v, kindCounters, version)
 	}
 	top := min(int(binary.LittleEndian.Uint32(head[topAt:])), linkSlots)
 	const batch = 32

@@ -55,7 +55,8 @@ func open(fd int, kind uint32, size int, write bool) (*shm.Region, error) {
 	k, v := binary.LittleEndian.Uint32(r.Bytes()), binary.LittleEndian.Uint32(r.Bytes()[4:])
 	if k != kind || v != version {
 		r.Retire()
-		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d", ErrLayout, k, v, kind, version)
+		return nil, fmt.Errorf("%w: kind %#x version %d, want %#x version %d",
+			ErrLayout, k, v, kind, version)
 	}
 	return r, nil
 }

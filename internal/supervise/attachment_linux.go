@@ -133,7 +133,8 @@ func (a *attachment) append(b []byte, p Piece) {
 	defer a.mu.Unlock()
 	if !a.over() {
 		a.unseenBytes.Write(b)
-		if n := len(a.unseenPieces); n > 0 && a.unseenPieces[n-1].Error == p.Error && p.Time.Sub(a.unseenPieces[n-1].Time) < pieceTime {
+		if n := len(a.unseenPieces); n > 0 && a.unseenPieces[n-1].Error == p.Error &&
+			p.Time.Sub(a.unseenPieces[n-1].Time) < pieceTime {
 			a.unseenPieces[n-1].Bytes += p.Bytes
 		} else {
 			a.unseenPieces = append(a.unseenPieces, p)
@@ -208,7 +209,8 @@ func (a *attachment) write(r WriteRequest, late time.Time, given <-chan struct{}
 		return Written{}, code.New(code.Timeout, "write input: given up")
 	}
 	if r.Offset > a.taken {
-		return Written{}, code.New(code.BadArg, "write input from byte %d on: the program has got %d", r.Offset, a.taken)
+		return Written{}, code.New(code.BadArg,
+			"write input from byte %d on: the program has got %d", r.Offset, a.taken)
 	}
 	b := r.Data[min(a.taken-r.Offset, int64(len(r.Data))):]
 	if len(b) > 0 && !a.closed {

@@ -59,7 +59,8 @@ func Launch(
 		Files: [3]*os.File{in, null, null}, Extra: []*os.File{dir, say},
 	})
 	if hint, is := unix.Scarce(err); is {
-		return nil, code.New(code.NoMem, "start a supervisor (%s): %v%s", strings.Join(argv, " "), err, hint)
+		return nil, code.New(code.NoMem,
+			"start a supervisor (%s): %v%s", strings.Join(argv, " "), err, hint)
 	} else if err != nil {
 		return nil, fmt.Errorf("start a supervisor (%s): %w", strings.Join(argv, " "), err)
 	}
@@ -98,7 +99,8 @@ func readReady(ctx context.Context, said *os.File) error {
 	b, err := io.ReadAll(io.LimitReader(said, 4096))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return code.New(code.Timeout, "the supervisor does not say that it is ready: %v", context.Cause(ctx))
+		return code.New(code.Timeout,
+			"the supervisor does not say that it is ready: %v", context.Cause(ctx))
 	case err != nil:
 		return fmt.Errorf("hear from the supervisor: %w", err)
 	case len(b) == 0 && cgroup.ThreadsLeft() < minThreads:
@@ -136,7 +138,8 @@ func Dial(ctx context.Context, dir *os.File, uid uint32, g Greeting) (*Client, e
 		return nil, nil, code.New(code.BadArg, "a daemon answers no supervisor")
 	})}
 	if c.State, err = call[State](ctx, c, Greet, g); err == nil && len(c.Base) > 2*maxDirectory {
-		err = code.New(code.Protocol, "the supervisor of session %q names a base directory of %d bytes", g.Session, len(c.Base))
+		err = code.New(code.Protocol,
+			"the supervisor of session %q names a base directory of %d bytes", g.Session, len(c.Base))
 	}
 	if err != nil {
 		c.Close()
@@ -211,7 +214,8 @@ func (c *Client) List(ctx context.Context, r ListRequest) (Listing, error) {
 	last := r.After
 	for _, p := range l.Programs {
 		if p.PID <= last {
-			return Listing{}, code.New(code.Protocol, "the session's supervisor lists process %d after %d", p.PID, last)
+			return Listing{}, code.New(code.Protocol,
+				"the session's supervisor lists process %d after %d", p.PID, last)
 		}
 		last = p.PID
 	}

@@ -15,7 +15,8 @@ import (
 // the manual gives. A file that cannot be written harms no program.
 func (s *supervisor) appendControlFile(p Program) error {
 	name := FileName(s.spec.Session) + "_" + uitoa(p.Group)
-	header := fmt.Sprintf("#\n# VMMC Output Control For Session [%s] Run #%d User [%s]\n#\n", oneLine(s.spec.Session), p.Group, oneLine(s.spec.User))
+	header := fmt.Sprintf("#\n# VMMC Output Control For Session [%s] Run #%d User [%s]\n#\n",
+		oneLine(s.spec.Session), p.Group, oneLine(s.spec.User))
 	if err := s.beginControlFile(name, header); err != nil {
 		return err
 	}

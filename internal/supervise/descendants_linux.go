@@ -82,7 +82,8 @@ func (p proc) signal(s syscall.Signal, marker string) error {
 	}
 	defer h.Release() //nolint:errcheck // it is only a handle
 	// What made it one of those to end is still so.
-	if now, ok := readProc(p.pid); !ok || now.UID != p.UID || !p.marked && now.Parent != p.Parent || p.marked && !p.has(marker) {
+	if now, ok := readProc(p.pid); !ok || now.UID != p.UID || !p.marked && now.Parent != p.Parent ||
+		p.marked && !p.has(marker) {
 		return os.ErrProcessDone
 	}
 	return h.Signal(s)

@@ -127,12 +127,14 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 		return Signalled{}, code.New(code.NoRights, "the programs of session %q on node %q have become other users' and cannot be signalled by user %d", s.spec.Session, s.spec.Node, os.Getuid())
 	}
 	if begins {
-		return Signalled{}, code.New(code.NoSuchProcess, "process %d of session %q on node %q has not begun yet", r.PID, s.spec.Session, s.spec.Node)
+		return Signalled{}, code.New(code.NoSuchProcess,
+			"process %d of session %q on node %q has not begun yet", r.PID, s.spec.Session, s.spec.Node)
 	}
 	if r.PID != 0 && n == 0 {
 		p, err := s.find(r.PID)
 		if err == nil {
-			err = code.New(code.NoSuchProcess, "process %d of session %q on node %q has ended", p.PID, s.spec.Session, s.spec.Node)
+			err = code.New(code.NoSuchProcess,
+				"process %d of session %q on node %q has ended", p.PID, s.spec.Session, s.spec.Node)
 		}
 		return Signalled{}, err
 	}

@@ -69,7 +69,8 @@ func (s *supervisor) program(o Order) (string, error) {
 			list, is := bytes.CutPrefix(e, []byte("PATH="))
 			for _, d := range filepath.SplitList(string(list)) {
 				f := filepath.Join(d, file)
-				if st, err := os.Stat(f); is && err == nil && filepath.IsAbs(f) && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+				if st, err := os.Stat(f); is && err == nil && filepath.IsAbs(f) && st.Mode().IsRegular() &&
+					st.Mode()&0o111 != 0 {
 					return f, nil
 				}
 			}
@@ -168,7 +169,8 @@ func (s *supervisor) awaitExec(
 	err := c.Begun(bounded)
 	switch {
 	case errors.Is(err, ErrSlowExec):
-		err = code.New(code.Timeout, "start %s in session %q on node %q: %v", o.Path, s.spec.Session, s.spec.Node, err)
+		err = code.New(code.Timeout,
+			"start %s in session %q on node %q: %v", o.Path, s.spec.Session, s.spec.Node, err)
 	case err != nil && ctx.Err() != nil:
 		err = s.wanted(ctx, o)
 	default:
@@ -216,7 +218,8 @@ func (s *supervisor) admit(p *program) error {
 	case s.isEnding():
 		return s.deleted()
 	case s.programs[p.PID] != nil:
-		return code.New(code.BadArg, "session %q on node %q has a process %d already", s.spec.Session, s.spec.Node, p.PID)
+		return code.New(code.BadArg,
+			"session %q on node %q has a process %d already", s.spec.Session, s.spec.Node, p.PID)
 	case running >= MaxRunning:
 		return code.New(code.NoMem, "session %q runs %d programs on node %q, which is the most: let some end", s.spec.Session, MaxRunning, s.spec.Node)
 	}
@@ -234,7 +237,8 @@ func (s *supervisor) isEnding() bool {
 }
 
 func (s *supervisor) deleted() error {
-	return code.New(code.NoSuchSession, "session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
+	return code.New(code.NoSuchSession,
+		"session %q on node %q is being deleted", s.spec.Session, s.spec.Node)
 }
 
 // wanted returns an error if a program that was admitted is not to start any more. While
@@ -244,7 +248,8 @@ func (s *supervisor) wanted(ctx context.Context, o Order) error {
 		return s.deleted()
 	}
 	if ctx.Err() != nil {
-		return code.New(code.Timeout, "start %s in session %q on node %q: nobody waits for it any more", o.Path, s.spec.Session, s.spec.Node)
+		return code.New(code.Timeout, "start %s in session %q on node %q: nobody waits for it any more",
+			o.Path, s.spec.Session, s.spec.Node)
 	}
 	return nil
 }
@@ -292,7 +297,8 @@ func (s *supervisor) explain(o Order, err error) error {
 	if coded := (*code.Error)(nil); errors.As(err, &coded) {
 		return err
 	}
-	return code.New(k, "start %s in directory %s of session %q on node %q: %v%s", o.Path, o.Directory, s.spec.Session, s.spec.Node, plain(err), hint)
+	return code.New(k, "start %s in directory %s of session %q on node %q: %v%s",
+		o.Path, o.Directory, s.spec.Session, s.spec.Node, plain(err), hint)
 }
 
 // plain leaves out the path, which the text around it has.

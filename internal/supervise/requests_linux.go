@@ -59,7 +59,8 @@ func (s *supervisor) find(pid uint32) (*program, error) {
 	if p := s.programs[pid]; p != nil {
 		return p, nil
 	}
-	return nil, code.New(code.NoSuchProcess, "session %q has no process %d on node %q", s.spec.Session, pid, s.spec.Node)
+	return nil, code.New(code.NoSuchProcess,
+		"session %q has no process %d on node %q", s.spec.Session, pid, s.spec.Node)
 }
 
 // snapshot is what clients are told of a program. The caller holds mu.
@@ -144,7 +145,8 @@ func (s *supervisor) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 		before := s.printed(r.PID)
 		c, err := s.readNow(ctx, r)
 		for {
-			if err != nil || len(c.Data) > 0 || c.Lost > 0 || c.Done || r.Tail != nil || time.Now().After(deadline) || ctx.Err() != nil {
+			if err != nil || len(c.Data) > 0 || c.Lost > 0 || c.Done || r.Tail != nil ||
+				time.Now().After(deadline) || ctx.Err() != nil {
 				return c, err
 			}
 			time.Sleep(20 * time.Millisecond) // files do not say that they have grown
@@ -187,7 +189,8 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 			return Chunk{}, context.Cause(ctx)
 		}
 		if err != nil {
-			return Chunk{}, code.New(code.BadArg, "read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
+			return Chunk{}, code.New(code.BadArg,
+				"read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
 		}
 		if is {
 			c.Done = done && r.Tail == nil && len(c.Data) == 0 && c.Next >= max(t.Output, r.Offset)
@@ -203,7 +206,8 @@ func (s *supervisor) readNow(ctx context.Context, r ReadRequest) (Chunk, error) 
 		return Chunk{Done: done}, nil // it was removed: there is no more, or not yet
 	}
 	if err != nil {
-		return Chunk{}, code.New(code.BadArg, "read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
+		return Chunk{}, code.New(code.BadArg,
+			"read the output of process %d on node %q: %v", r.PID, s.spec.Node, err)
 	}
 	defer f.Close()
 	b := make([]byte, min(max(r.Max, 1), MaxChunk))

@@ -123,7 +123,8 @@ func LogName(node string, pid uint32) string { return "VMMC_" + node + "." + uit
 func CheckDirectory(what, dir string) error {
 	switch {
 	case !strings.HasPrefix(dir, "/"):
-		return code.New(code.BadArg, "the %s %q is not absolute: within the session's drive it begins with /", what, dir)
+		return code.New(code.BadArg,
+			"the %s %q is not absolute: within the session's drive it begins with /", what, dir)
 	case strings.ContainsRune(dir, 0):
 		return code.New(code.BadArg, "the %s %q has a zero byte", what, dir)
 	}

@@ -26,7 +26,8 @@ type ends struct {
 func (s *supervisor) openEnds(o Order) (_ *ends, err error) {
 	if t := o.Terminal; t != nil {
 		if len(t.Term) > maxTerm || strings.ContainsFunc(t.Term, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, code.New(code.BadArg, "the kind of terminal %q is no name of at most %d plain characters", t.Term, maxTerm)
+			return nil, code.New(code.BadArg,
+				"the kind of terminal %q is no name of at most %d plain characters", t.Term, maxTerm)
 		}
 		screen, program, err := unix.OpenTerminal(t.Size)
 		if err != nil {
@@ -110,7 +111,8 @@ func (s *supervisor) attend(ctx context.Context, r AttendRequest) (nodeproto.Emp
 
 func (s *supervisor) write(ctx context.Context, r WriteRequest) (Written, error) {
 	if r.Offset < 0 || len(r.Data) > MaxChunk {
-		return Written{}, code.New(code.BadArg, "write %d bytes of input from byte %d on: at most %d at a time", len(r.Data), r.Offset, MaxChunk)
+		return Written{}, code.New(code.BadArg,
+			"write %d bytes of input from byte %d on: at most %d at a time", len(r.Data), r.Offset, MaxChunk)
 	}
 	a, err := s.findAttended(r.PID)
 	if err != nil {
@@ -122,7 +124,8 @@ func (s *supervisor) write(ctx context.Context, r WriteRequest) (Written, error)
 func (s *supervisor) resize(r ResizeRequest) (nodeproto.Empty, error) {
 	a, err := s.findAttended(r.PID)
 	if err == nil && a.tty == nil {
-		err = code.New(code.BadArg, "process %d of session %q on node %q has no terminal", r.PID, s.spec.Session, s.spec.Node)
+		err = code.New(code.BadArg,
+			"process %d of session %q on node %q has no terminal", r.PID, s.spec.Session, s.spec.Node)
 	}
 	if err == nil && !a.over() {
 		err = unix.Resize(a.tty, r.Size)
@@ -169,7 +172,8 @@ func (s *supervisor) readAttended(ctx context.Context, r ReadRequest) (Chunk, er
 			if s.isEnding() { // which was set first
 				return Chunk{}, s.deleted()
 			}
-			return Chunk{}, code.New(code.BadRbufState, "process %d of session %q on node %q was hung up", r.PID, s.spec.Session, s.spec.Node)
+			return Chunk{}, code.New(code.BadRbufState,
+				"process %d of session %q on node %q was hung up", r.PID, s.spec.Session, s.spec.Node)
 		}
 		var soon <-chan time.Time
 		if ended {

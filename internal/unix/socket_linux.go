@@ -111,14 +111,16 @@ func (io *IO) Recv(fd int, a, b []byte) (n int, err error) {
 // and reports whether it could: kernels before 6.9 have it for other sockets only.
 func Piecewise(fd int) bool {
 	p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL)
-	return err == nil && p == sys.IPPROTO_TCP && sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
+	return err == nil && p == sys.IPPROTO_TCP &&
+		sys.SetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PEEK_OFF, 0) == nil
 }
 
 // GiveUpAfter makes the kernel end a TCP connection whose far end has acknowledged nothing for so
 // long, though there was something to acknowledge: if nothing is sent, it asks now and then. On
 // others it does nothing.
 func GiveUpAfter(fd int, d time.Duration) {
-	if p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil || p != sys.IPPROTO_TCP {
+	if p, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, sys.SO_PROTOCOL); err != nil ||
+		p != sys.IPPROTO_TCP {
 		return
 	}
 	for _, o := range [...]struct{ level, name, value int }{

@@ -217,7 +217,8 @@ func inherited() (fds []int, err error) {
 		if err != nil || fd <= 2 {
 			continue
 		}
-		if flags, err := sys.FcntlInt(uintptr(fd), sys.F_GETFD, 0); err == nil && flags&sys.FD_CLOEXEC == 0 {
+		if flags, err := sys.FcntlInt(uintptr(fd), sys.F_GETFD, 0); err == nil &&
+			flags&sys.FD_CLOEXEC == 0 {
 			fds = append(fds, fd)
 		}
 	}

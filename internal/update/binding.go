@@ -99,7 +99,8 @@ func New(c Config) (*Binding, error) {
 		b.watchErr = errAsked
 	default:
 		// Before the twin is made, so that no store falls between the two.
-		if b.watch, b.watchErr = shm.NewWatch(c.Region, c.At+b.lo, b.hi-b.lo); b.watch != nil && !singleProc && b.hi-b.lo >= minStretches*stretch {
+		if b.watch, b.watchErr = shm.NewWatch(c.Region, c.At+b.lo, b.hi-b.lo); b.watch != nil &&
+			!singleProc && b.hi-b.lo >= minStretches*stretch {
 			b.prescan = b.newPrescan(stretch)
 		}
 	}

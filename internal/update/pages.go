@@ -88,7 +88,8 @@ func (b *Binding) scanColdSlice(from, to int, cut func() bool) (end int, err err
 		if err != nil || n == 0 {
 			return to, err
 		}
-		if end, err := b.handleWritten(b.runs[:n], at == from && n < len(b.runs), cut); err != nil || end < b.lo+int(b.runs[n-1].End) {
+		if end, err := b.handleWritten(b.runs[:n], at == from && n < len(b.runs), cut); err != nil ||
+			end < b.lo+int(b.runs[n-1].End) {
 			return end, err
 		}
 		at = b.lo + upTo

@@ -91,7 +91,8 @@ func Arguments(args []string) []string {
 			copy(out[i:], args[i:])
 			break
 		}
-		if len(name) > 2 && name[0] == '-' && name[1] != '-' && (long.Lookup(name[1:]) != nil || name == "-help" || name == "-version") {
+		if len(name) > 2 && name[0] == '-' && name[1] != '-' &&
+			(long.Lookup(name[1:]) != nil || name == "-help" || name == "-version") {
 			out[i] = "-" + a
 		}
 	}
@@ -148,7 +149,8 @@ func (o *options) run(c *cobra.Command, in string) error {
 		return serve.Flag("output", o.out, err)
 	}
 	if !compiled(o.out) {
-		_, err = fmt.Fprintf(c.ErrOrStderr(), "vrpcgen: go build leaves %s out on some systems, because of how its name ends\n", o.out)
+		_, err = fmt.Fprintf(c.ErrOrStderr(),
+			"vrpcgen: go build leaves %s out on some systems, because of how its name ends\n", o.out)
 	}
 	return err
 }

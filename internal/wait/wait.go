@@ -287,7 +287,8 @@ func (s *Spin) Next(cost int) bool {
 	if before-s.start >= int64(s.limit) {
 		return false
 	}
-	if s.yields++; singleProc.Load() && s.b.yields.Add(1)%yieldsPerGoschedSingle == 0 || s.yields%yieldsPerGosched == 0 {
+	if s.yields++; singleProc.Load() && s.b.yields.Add(1)%yieldsPerGoschedSingle == 0 ||
+		s.yields%yieldsPerGosched == 0 {
 		runtime.Gosched()
 	}
 	unix.Yield()

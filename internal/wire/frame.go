@@ -131,7 +131,8 @@ func Sum(sum uint32, payload []byte) uint32 { return crc32.Update(sum, castagnol
 
 // Corrupt returns the error of a frame whose payload has another checksum, sum.
 func (h *Header) Corrupt(sum uint32) error {
-	return fmt.Errorf("%w, %w: %d bytes of message %d at %d have checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, h.Chunk, h.Seq, h.Off, sum, h.Sum)
+	return fmt.Errorf("%w, %w: %d bytes of message %d at %d have checksum %#x, sent was %#x",
+		ErrFrame, ErrCorrupt, h.Chunk, h.Seq, h.Off, sum, h.Sum)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -165,7 +166,8 @@ func (h *Header) Parse(b []byte, n uint32) error {
 	b = b[:HeaderSize]
 	le := binary.LittleEndian
 	if sum := crc32.Update(n, castagnoli, b[:60]); sum != le.Uint32(b[60:]) {
-		return fmt.Errorf("%w, %w: what should be the header of frame %d has checksum %#x, sent was %#x", ErrFrame, ErrCorrupt, n, sum, le.Uint32(b[60:]))
+		return fmt.Errorf("%w, %w: what should be the header of frame %d has checksum %#x, sent was %#x",
+			ErrFrame, ErrCorrupt, n, sum, le.Uint32(b[60:]))
 	}
 	return h.ParseStored(b)
 }
@@ -190,7 +192,8 @@ func (h *Header) ParseStored(b []byte) error {
 		return fmt.Errorf("%w: unknown type %d", ErrFrame, h.Type)
 	}
 	if h.Chunk > 0 && h.Known() && h.Type != Data && h.Type != Reply && h.Type != Pad {
-		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none", ErrFrame, h.Type, h.Chunk)
+		return fmt.Errorf("%w: type %d carries %d bytes of payload, it must carry none",
+			ErrFrame, h.Type, h.Chunk)
 	}
 	switch h.Type {
 	case Data, Get, Reply:
@@ -234,7 +237,8 @@ func (h *Header) checkRange() error {
 	case h.Off+h.Size < h.Off || h.Off+span < h.Off:
 		return fmt.Errorf("%w: offset %d and size %d overflow", ErrFrame, h.Off, h.Size)
 	case h.Flags&Bytes == 0 && (h.Off|h.Size|uint64(h.Chunk))%4 != 0:
-		return fmt.Errorf("%w: offset %d, size %d, chunk %d are not whole words", ErrFrame, h.Off, h.Size, h.Chunk)
+		return fmt.Errorf("%w: offset %d, size %d, chunk %d are not whole words",
+			ErrFrame, h.Off, h.Size, h.Chunk)
 	}
 	return nil
 }

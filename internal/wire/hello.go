@@ -134,7 +134,8 @@ func ParseHello(b []byte) (Hello, error) {
 func (h *Hello) Version() (uint16, error) {
 	v := min(h.MaxVersion, MaxVersion)
 	if v < h.MinVersion || v < MinVersion {
-		return 0, fmt.Errorf("%w: peer speaks %d to %d, this node %d to %d", RefusedVersion, h.MinVersion, h.MaxVersion, MinVersion, MaxVersion)
+		return 0, fmt.Errorf("%w: peer speaks %d to %d, this node %d to %d",
+			RefusedVersion, h.MinVersion, h.MaxVersion, MinVersion, MaxVersion)
 	}
 	return v, nil
 }
@@ -161,7 +162,8 @@ func (c *Challenge) Encode() []byte {
 // ParseChallenge reads a challenge. A refusal is returned as its [Status].
 func ParseChallenge(b []byte) (Challenge, error) {
 	if len(b) != ChallengeSize || string(b[:4]) != Magic {
-		return Challenge{}, fmt.Errorf("%w: %d bytes of challenge, or no %q at its start", ErrHello, len(b), Magic)
+		return Challenge{}, fmt.Errorf("%w: %d bytes of challenge, or no %q at its start",
+			ErrHello, len(b), Magic)
 	}
 	c := Challenge{
 		Status:       Status(binary.LittleEndian.Uint16(b[4:])),
@@ -203,7 +205,8 @@ func (a *Answer) Encode() []byte {
 // ParseAnswer reads an answer. A refusal is returned as its [Status].
 func ParseAnswer(b []byte) (Answer, error) {
 	if len(b) != AnswerSize || string(b[:4]) != Magic {
-		return Answer{}, fmt.Errorf("%w: %d bytes of answer, or no %q at its start", ErrHello, len(b), Magic)
+		return Answer{}, fmt.Errorf("%w: %d bytes of answer, or no %q at its start",
+			ErrHello, len(b), Magic)
 	}
 	le := binary.LittleEndian
 	a := Answer{Status: Status(le.Uint16(b[4:])), Applied: le.Uint64(b[40:]), Partial: le.Uint64(b[48:]), Credits: le.Uint64(b[56:]), Capabilities: le.Uint64(b[64:])}

@@ -58,6 +58,7 @@ func run(
 	if err := b.Store(ctx, over, 1); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "played %d generations, the last one's checksum is %08x; %+v\n", generations, checksum(board(mem, generations)), b.Stats())
+	fmt.Fprintf(out, "played %d generations, the last one's checksum is %08x; %+v\n",
+		generations, checksum(board(mem, generations)), b.Stats())
 	return b.Flush(ctx)
 }

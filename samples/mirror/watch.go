@@ -55,6 +55,7 @@ func watch(ctx context.Context, p *vmmc.Process, out io.Writer, plain bool) erro
 			fmt.Fprintf(out, "\x1b[H\x1b[2J%sgeneration %d\n", draw(frame), g)
 		}
 	}
-	fmt.Fprintf(out, "saw %d of %d generations whole (%d too late), the last one's checksum is %08x\n", seen, last, late, checksum(frame))
+	fmt.Fprintf(out, "saw %d of %d generations whole (%d too late), the last one's checksum is %08x\n",
+		seen, last, late, checksum(frame))
 	return nil
 }

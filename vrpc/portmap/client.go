@@ -38,7 +38,8 @@ func Local(ctx context.Context) (*Client, error) {
 	if err != nil {
 		var err2 error
 		if c, err2 = Dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(Port))); err2 != nil {
-			return nil, fmt.Errorf("portmap: this machine has no rpcbind that answers: %w", errors.Join(err, err2))
+			return nil, fmt.Errorf("portmap: this machine has no rpcbind that answers: %w",
+				errors.Join(err, err2))
 		}
 	}
 	return c, nil
@@ -148,12 +149,14 @@ func (c *Client) Find(
 	}
 	var found *Mapping
 	for i := range all {
-		if m := &all[i]; m.same(program, version, network) || found == nil && m.Program == program && m.Network == network {
+		if m := &all[i]; m.same(program, version, network) ||
+			found == nil && m.Program == program && m.Network == network {
 			found = m
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("portmap: program %d version %d on %s: %w", program, version, network, ErrNotRegistered)
+		return nil, fmt.Errorf("portmap: program %d version %d on %s: %w",
+			program, version, network, ErrNotRegistered)
 	}
 	found.Address = c.reached(found)
 	return found, nil
@@ -211,7 +214,8 @@ func (c *Client) change(
 		err = ErrRefused
 	}
 	if err != nil {
-		return fmt.Errorf("portmap: %s program %d version %d at %s %s: %w", what, m.Program, m.Version, m.Network, m.Address, err)
+		return fmt.Errorf("portmap: %s program %d version %d at %s %s: %w",
+			what, m.Program, m.Version, m.Network, m.Address, err)
 	}
 	return nil
 }
@@ -277,7 +281,8 @@ func (c *Client) Unregister(
 			all, err := Of(s.Program, s.Version, a)
 			errs = append(errs, err)
 			for _, m := range all {
-				if err := c.Unset(ctx, m); err != nil && !errors.Is(err, ErrRefused) && !errors.Is(err, errNetwork) {
+				if err := c.Unset(ctx, m); err != nil && !errors.Is(err, ErrRefused) &&
+					!errors.Is(err, errNetwork) {
 					errs = append(errs, err)
 				}
 			}

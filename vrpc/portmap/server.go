@@ -92,7 +92,8 @@ func (m *Mapping) same(program, version uint32, network string) bool {
 }
 
 func (s *Server) set(ctx context.Context, m Mapping) bool {
-	if !here(ctx) || m.Program == Program || m.Network == "" || len(m.Network)+len(m.Address)+len(m.Owner) > maxText {
+	if !here(ctx) || m.Program == Program || m.Network == "" ||
+		len(m.Network)+len(m.Address)+len(m.Owner) > maxText {
 		return false
 	}
 	if _, _, err := m.Endpoint(); err != nil {

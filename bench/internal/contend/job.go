@@ -116,7 +116,8 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, lastLines(out.String()+errs.String()))
+		return nil, fmt.Errorf("%s: %w: %s",
+			strings.Join(cmd.Args, " "), err, lastLines(out.String()+errs.String()))
 	}
 	return out.Bytes(), nil
 }

@@ -80,7 +80,8 @@ const inTurn = sample.C + ", "
 // their commands: what the machine does to one of them it does to all.
 func (k *kit) turns(what string) map[string]string {
 	ways := map[string]string{}
-	if stream := strings.HasPrefix(what, sample.Bandwidth); !k.shared() && (stream || what == sample.Latency) {
+	if stream := strings.HasPrefix(what, sample.Bandwidth); !k.shared() &&
+		(stream || what == sample.Latency) {
 		ways[tcp+"spin"], ways[tcp+"yield"] = k.Raw+" peer spin", k.Raw+" peer yield"
 		if stream {
 			ways[tcp+"acknowledged"] = k.Floor + " peer"

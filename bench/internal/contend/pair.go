@@ -42,7 +42,8 @@ func (k *kit) pair(
 		}
 		started := time.Now()
 		out, err = output(client(place.Near, port))
-		if err == nil || ctx.Err() != nil || time.Since(started) > time.Second || time.Since(begun) > 5*time.Second {
+		if err == nil || ctx.Err() != nil || time.Since(started) > time.Second ||
+			time.Since(begun) > 5*time.Second {
 			break
 		}
 	}

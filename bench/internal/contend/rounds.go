@@ -33,7 +33,8 @@ func Round(ctx context.Context, jobs []Job, run *sample.Run, round int, log io.W
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		fmt.Fprintf(log, "round %d, %d of %d: %s: %d figures in %.1f s\n", round, i+1, len(jobs), j.Name, len(samples), time.Since(began).Seconds())
+		fmt.Fprintf(log, "round %d, %d of %d: %s: %d figures in %.1f s\n",
+			round, i+1, len(jobs), j.Name, len(samples), time.Since(began).Seconds())
 		if err != nil {
 			fmt.Fprintln(log, "  failed:", err)
 			run.Failures = append(run.Failures, sample.Failure{Round: round, Name: j.Name, Why: err.Error()})

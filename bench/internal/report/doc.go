@@ -87,7 +87,8 @@ func (d *data) document(drawn []string) []byte {
 	}
 	b.WriteString("\n## What has to hold\n\n| what | where | bar | measured | holds |\n|---|---|---|---|---|\n")
 	for _, p := range d.bars() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.what, p.where, p.bound, strings.Join(p.measured, ", "), p.holds())
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n",
+			p.what, p.where, p.bound, strings.Join(p.measured, ", "), p.holds())
 	}
 	b.WriteString("\nAllocations on the hot paths are not measured here; tests assert that there are none.\n\n")
 	for _, t := range tables {
@@ -96,7 +97,8 @@ func (d *data) document(drawn []string) []byte {
 	if len(drawn) > 0 {
 		b.WriteString("## Figures\n\n")
 		for _, f := range drawn {
-			fmt.Fprintf(&b, "![%s](%s/%s)\n\n", strings.TrimSuffix(strings.ReplaceAll(f, "-", ", "), ".svg"), figures, f)
+			fmt.Fprintf(&b, "![%s](%s/%s)\n\n",
+				strings.TrimSuffix(strings.ReplaceAll(f, "-", ", "), ".svg"), figures, f)
 		}
 	}
 	b.WriteString(method)

@@ -139,5 +139,6 @@ func (r *Run) Same(machine, versions map[string]string) error {
 	if maps.Equal(r.Machine, machine) && maps.Equal(r.Versions, versions) {
 		return nil
 	}
-	return fmt.Errorf("run %s was measured on %v with %v, and this is %v with %v: begin another run", r.ID, r.Machine, r.Versions, machine, versions)
+	return fmt.Errorf("run %s was measured on %v with %v, and this is %v with %v: begin another run",
+		r.ID, r.Machine, r.Versions, machine, versions)
 }

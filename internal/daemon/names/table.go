@@ -182,7 +182,8 @@ func (t *Table) room(k Key, o *Owner, serial uint64) error {
 	case o.count >= maxOfProcess:
 		return code.New(code.NoMem, "the process has %d names already", maxOfProcess)
 	case u != nil && u.entries >= maxOfUser:
-		return code.New(code.NoMem, "user %q has %d names on node %q already", k.User, maxOfUser, o.ID.Node)
+		return code.New(code.NoMem,
+			"user %q has %d names on node %q already", k.User, maxOfUser, o.ID.Node)
 	case u != nil && k.Cluster && u.cluster >= maxClusterOfUser:
 		return code.New(code.NoMem, "user %q has %d names of the cluster on node %q already", k.User,
 			maxClusterOfUser, o.ID.Node)

@@ -188,7 +188,8 @@ func (r *Exporter) Post(off uint64, to []byte) bool {
 // stream otherwise.
 func (r *Exporter) publish() {
 	if invariant.Enabled {
-		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(), "redirection %d is published on pages given back", r.gen)
+		invariant.Check(!r.shared.Post.Retired() && !r.shared.Claim.Retired(),
+			"redirection %d is published on pages given back", r.gen)
 	}
 	target, offset := uint32(shmlayout.ByStream), 0
 	for i, t := range r.shared.Targets {
@@ -303,7 +304,8 @@ func (r *Exporter) endShared(
 	n, first = s.Claim.Done().Load(), s.Claim.First().Load()
 	switch {
 	case first > size || n > size-first || (n|first)%shm.WordSize != 0:
-		return 0, 0, true, fmt.Errorf("%w: an importer says that it redirected %d bytes at %d of %d", error(code.Protocol), n, first, size)
+		return 0, 0, true, fmt.Errorf("%w: an importer says that it redirected %d bytes at %d of %d",
+			error(code.Protocol), n, first, size)
 	case gone:
 		return n, first, true, code.New(code.PeerGone, "the importer has ended, or has lost its link, in the middle of a message: up to %d bytes more may have been written", Piece)
 	}
@@ -455,11 +457,15 @@ func (r *Exporter) MessageStored(l Link, end uint64) {
 // check checks the states of a redirection. The caller holds mu.
 func (r *Exporter) check() {
 	size := r.post.hi - r.post.lo
-	invariant.Check((r.claim != nil) == (r.state == claimed), "redirection %d is in state %v, with a claim: %v", r.gen, r.state, r.claim != nil)
+	invariant.Check((r.claim != nil) == (r.state == claimed),
+		"redirection %d is in state %v, with a claim: %v", r.gen, r.state, r.claim != nil)
 	invariant.Check((r.orphan != nil) == (r.state == orphaned), "redirection %d is in state %v, with an importer's that is no more: %v", r.gen, r.state, r.orphan != nil)
-	invariant.Check(r.post.lo <= r.post.hi && size == uint64(len(r.post.to)), "redirection %d of [%d, %d) to %d bytes", r.gen, r.post.lo, r.post.hi, len(r.post.to))
-	invariant.Check(r.state == unposted && size == 0 || r.state != unposted && r.post.gen == r.gen, "redirection %d is in state %v, posted was %d", r.gen, r.state, r.post.gen)
+	invariant.Check(r.post.lo <= r.post.hi && size == uint64(len(r.post.to)),
+		"redirection %d of [%d, %d) to %d bytes", r.gen, r.post.lo, r.post.hi, len(r.post.to))
+	invariant.Check(r.state == unposted && size == 0 || r.state != unposted && r.post.gen == r.gen,
+		"redirection %d is in state %v, posted was %d", r.gen, r.state, r.post.gen)
 	if r.state == claimed || r.state == finished {
-		invariant.Check(r.first <= size && r.redirected <= size-r.first, "%d bytes at %d of %d are redirected", r.redirected, r.first, size)
+		invariant.Check(r.first <= size && r.redirected <= size-r.first,
+			"%d bytes at %d of %d are redirected", r.redirected, r.first, size)
 	}
 }

@@ -75,7 +75,8 @@ func run(
 		return err
 	}
 	if file != "" {
-		title := fmt.Sprintf("%s, %v to %v (%s)", c.Name(), points[0].From.Node, points[0].To.Node, points[0].Path)
+		title := fmt.Sprintf("%s, %v to %v (%s)",
+			c.Name(), points[0].From.Node, points[0].To.Node, points[0].Path)
 		if err := draw(file, title, points); err != nil {
 			return err
 		}

@@ -58,7 +58,8 @@ func Open(ctx context.Context, m *ranks.Member, room int, seed uint64) (*Mesh, e
 			return nil, err
 		}
 		if want := len(h.Pairs[r].mem); im.Size() != want {
-			return nil, fmt.Errorf("the buffer of %s has %d bytes, this rank expected %d", m.Name(r), im.Size(), want)
+			return nil, fmt.Errorf("the buffer of %s has %d bytes, this rank expected %d",
+				m.Name(r), im.Size(), want)
 		}
 		h.Pairs[r].im = im
 	}

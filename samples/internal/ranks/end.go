@@ -20,7 +20,8 @@ func (m *Member) End(err error) error {
 	if errors.Is(err, errDismissed) && m.done.Load() {
 		err = nil
 	}
-	if err != nil && m.toldTo != nil && !errors.Is(err, errParentGone) && !errors.Is(err, errDismissed) {
+	if err != nil && m.toldTo != nil && !errors.Is(err, errParentGone) &&
+		!errors.Is(err, errDismissed) {
 		m.tell(err)
 	}
 	if e := m.Dismiss(); err == nil {

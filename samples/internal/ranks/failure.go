@@ -59,7 +59,8 @@ func (m *Member) tell(why error) {
 // explain finds out why a call failed: a peer's end shows first in whatever was
 // just being done with it, and its reason is told a moment later.
 func (m *Member) explain(err error) error {
-	if errors.Is(err, vmmc.ErrPeerGone) || errors.Is(err, vmmc.ErrRevoked) || errors.Is(err, vmmc.ErrNoSuchProcess) {
+	if errors.Is(err, vmmc.ErrPeerGone) || errors.Is(err, vmmc.ErrRevoked) ||
+		errors.Is(err, vmmc.ErrNoSuchProcess) {
 		select {
 		case <-m.ctx.Done():
 		case <-time.After(telling / 2):

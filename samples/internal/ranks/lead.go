@@ -66,7 +66,8 @@ func (m *Member) tellRanks(table []vmmc.ProcessID) error {
 	}
 	note := seal(text)
 	if len(note) > maxTable {
-		return fmt.Errorf("the table of %d ranks has %d bytes, its place %d", len(table), len(note), maxTable)
+		return fmt.Errorf("the table of %d ranks has %d bytes, its place %d",
+			len(table), len(note), maxTable)
 	}
 	for _, c := range m.led() {
 		if err := c.control.Send(m.ctx, note, maxTable-len(note)); err != nil {

@@ -79,7 +79,8 @@ func checkOne2All(n, iterations int, steps [][]Message) error {
 			}
 		}
 		if len(s) != n-1 || len(seen) != n-1 {
-			return fmt.Errorf("step %d has %d messages with %d ranks at the other end, wanted %d", i, len(s), len(seen), n-1)
+			return fmt.Errorf("step %d has %d messages with %d ranks at the other end, wanted %d",
+				i, len(s), len(seen), n-1)
 		}
 		if i%2 == 1 {
 			at = to
@@ -101,7 +102,8 @@ func checkAll2All(n, iterations int, steps [][]Message) error {
 			seen[[2]int{m.From, m.To}] = true
 		}
 		if want := n * (n - 1); len(s) != want || len(seen) != want {
-			return fmt.Errorf("step %d has %d messages between %d pairs, wanted %d", i, len(s), len(seen), want)
+			return fmt.Errorf("step %d has %d messages between %d pairs, wanted %d",
+				i, len(s), len(seen), want)
 		}
 	}
 	return nil
