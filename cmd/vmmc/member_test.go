@@ -26,7 +26,7 @@ func member() int {
 
 func lookForMembers(rank int) error {
 	if os.Args[1] == strconv.Itoa(rank) {
-		fmt.Println(rank, "is silent")
+		fmt.Println(rank, "is silent, process", os.Getpid())
 		select {}
 	}
 	ctx, stop := context.WithTimeout(context.Background(), 10*patience)
@@ -47,7 +47,7 @@ func lookForMembers(rank int) error {
 	if _, err := p.Publish(ctx, g.MemberName(rank), mem.Bytes()); err != nil {
 		return err
 	}
-	fmt.Println(rank, "is published")
+	fmt.Println(rank, "is published, process", os.Getpid())
 	for _, err := os.Stat("look"); err != nil; _, err = os.Stat("look") {
 		if ctx.Err() != nil {
 			return ctx.Err()

@@ -19,12 +19,17 @@ type runGroup struct {
 	ranks []int // of each process, in the order in which they are started
 }
 
+// newGroupID returns the ID of a new group.
+func newGroupID() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
+}
+
 // newRunGroup makes a group of count processes that are started on nodes in turn. The ranks of a
 // node follow each other, in the order in which its processes are started.
 func newRunGroup(at []*ask.Node, count int) (g runGroup, err error) {
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	g.ID = hex.EncodeToString(id)
+	g.ID = newGroupID()
 	for i, n := range at[:min(len(at), count)] {
 		g.Parts = append(g.Parts, nodeproto.Part{Node: n.Name, Count: (count - i + len(at) - 1) / len(at)})
 	}
@@ -44,9 +49,17 @@ func (g *runGroup) member(i int) (env [][]byte, name string) {
 		return nil, ""
 	}
 	rank := g.ranks[i]
-	return [][]byte{
-		[]byte(nodeproto.GroupEnv + "=" + g.String()),
-		[]byte(nodeproto.RankEnv + "=" + strconv.Itoa(rank)),
-		[]byte(nodeproto.SizeEnv + "=" + strconv.Itoa(len(g.ranks))),
-	}, g.MemberName(rank)
+	for _, v := range groupEnv(g.Group, rank) {
+		env = append(env, []byte(v))
+	}
+	return env, g.MemberName(rank)
+}
+
+// groupEnv is what the program of a rank finds.
+func groupEnv(g nodeproto.Group, rank int) []string {
+	return []string{
+		nodeproto.GroupEnv + "=" + g.String(),
+		nodeproto.RankEnv + "=" + strconv.Itoa(rank),
+		nodeproto.SizeEnv + "=" + strconv.Itoa(g.Size()),
+	}
 }

@@ -61,16 +61,22 @@ func (p *signalForwarder) next(s syscall.Signal, now time.Time) syscall.Signal {
 	return syscall.SIGKILL
 }
 
-// on passes a signal on to the whole run group: those that were started, and what
-// these have spawned anywhere.
-func (p *signalForwarder) on(ctx context.Context, s os.Signal) {
-	ctx, stop := context.WithTimeout(ctx, timeout.Control)
-	defer stop()
+// passedAs is next of a signal that has come now. It tells the user if that is another one.
+func (p *signalForwarder) passedAs(s os.Signal) syscall.Signal {
 	number, _ := s.(syscall.Signal)
 	as := p.next(number, time.Now())
 	if as != number {
 		fmt.Fprintf(os.Stderr, "vmmc run: %s again: passed on as %s\n", signalName(int(number)), signalName(int(as)))
 	}
+	return as
+}
+
+// on passes a signal on to the whole run group: those that were started, and what
+// these have spawned anywhere.
+func (p *signalForwarder) on(ctx context.Context, s os.Signal) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	as := p.passedAs(s)
 	var passing sync.WaitGroup
 	for _, n := range p.a.All {
 		passing.Go(func() {

@@ -22,6 +22,7 @@ import (
 // runOptions are what "run" is asked for.
 type runOptions struct {
 	count   int
+	alone   bool
 	dir     string
 	detach  bool
 	asJSON  bool

@@ -116,7 +116,7 @@ func (w *victims) about(m *material, self nodeproto.ProcessID) nodeproto.Process
 
 // request makes one of a process's requests to its node.
 func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Method, any) {
-	method := nodeproto.Method(m.next() % 19)
+	method := nodeproto.Method(m.next() % 22)
 	if m.next()%8 == 0 {
 		return method, json.RawMessage(pick(m, "{}", "[]", "null", `""`, "1e999", `{"ID":-1}`,
 			`{"Size":1e300}`, `{"Permit":[null]}`))
@@ -174,6 +174,10 @@ func (w *victims) request(m *material, self nodeproto.ProcessID) (nodeproto.Meth
 			Kind: pick(m, nodeproto.LinkDown, nodeproto.LinkResumed, "", m.text()), Peer: w.about(m, self),
 			Imports: m.next()&1 == 0, Why: m.text(),
 		}
+	case nodeproto.Expect:
+		return method, nodeproto.ExpectRequest{Session: m.text(), Name: pick(m, "", "x", m.text())}
+	case nodeproto.Unexpect:
+		return method, nodeproto.UnexpectRequest{PID: uint32(m.number())}
 	case nodeproto.Sever:
 		return method, nodeproto.SeverRequest{Node: m.text(), Epoch: m.number(), Why: m.text()}
 	}

@@ -52,6 +52,8 @@ type process struct {
 
 	exports exportTable
 
+	expected map[uint32]*child // the programs that it starts, by pid; guarded by registry.mu
+
 	mu            sync.Mutex
 	grantors      map[*process]struct{} // exporters of this node that granted it imports
 	linkCount     int                   // links introduced to or by it
@@ -84,6 +86,7 @@ func (p *process) depart() {
 func (p *process) disconnected() {
 	p.counters.close()
 	p.releaseDescriptors()
+	p.n.children.unexpectAll(p)
 	id := p.id.Load()
 	if id == nil {
 		return
@@ -161,6 +164,21 @@ func (p *process) handle(
 		}
 		a, err := p.n.control.relay(ctx, users.Caller{User: p.user, Cred: &p.cred}, r)
 		return a, nil, err
+	}
+	if m == nodeproto.Expect {
+		r, err := nodeproto.Decode[nodeproto.ExpectRequest](body)
+		if err != nil {
+			return nil, nil, err
+		}
+		e, err := p.n.children.expect(p, r)
+		return e, nil, err
+	}
+	if m == nodeproto.Unexpect {
+		r, err := nodeproto.Decode[nodeproto.UnexpectRequest](body)
+		if err == nil {
+			p.n.children.unexpect(p, r.PID)
+		}
+		return nodeproto.Empty{}, nil, err
 	}
 	id := p.id.Load()
 	if id == nil {
@@ -255,6 +273,22 @@ func (p *process) handle(
 		"unknown request %d: the program's vmmc is newer than its daemon", m)
 }
 
+// mayJoin returns the node's session of a name, nil if it has none, and an error if the process's
+// user cannot join it.
+func (p *process) mayJoin(name string) (*session, error) {
+	if len(name) > members.MaxSession {
+		return nil, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible",
+			len(name), members.MaxSession)
+	}
+	in := p.n.sessions.named(name)
+	if in != nil && in.User != p.user {
+		return nil, code.New(code.NoRights,
+			"session %q on node %q is another user's than %q: join another one (%s)", name, p.n.cfg.Name,
+			p.user, nodeproto.SessionEnv)
+	}
+	return in, nil
+}
+
 func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 	h, err := nodeproto.Decode[nodeproto.Hello](body)
 	if err != nil {
@@ -264,16 +298,10 @@ func (p *process) register(body []byte) (w nodeproto.Welcome, err error) {
 		return w, code.New(code.Protocol, "the program speaks version %d of the local protocol, this "+
 			"daemon %d: build both from one release", h.Version, nodeproto.Version)
 	}
-	if len(h.Session) > members.MaxSession {
-		return w, code.New(code.BadArg, "the session's name has %d bytes, at most %d are possible",
-			len(h.Session), members.MaxSession)
-	}
 	n := p.n
-	in := n.sessions.named(h.Session)
-	if in != nil && in.User != p.user {
-		return w, code.New(code.NoRights,
-			"session %q on node %q is another user's than %q: join another one (%s)", h.Session, n.cfg.Name,
-			p.user, nodeproto.SessionEnv)
+	in, err := p.mayJoin(h.Session)
+	if err != nil {
+		return w, err
 	}
 	n.registry.mu.Lock()
 	defer n.registry.mu.Unlock()

@@ -41,7 +41,27 @@ const (
 	Publish   // PublishRequest -> Published, when the name is the process's or another one's
 	Unpublish // PublishRequest -> Empty: by Name, Cluster and Serial
 	ListNames // ListNamesRequest -> NameList
+
+	Expect   // ExpectRequest -> Expected: a program that the asking process starts; no registration is needed
+	Unexpect // UnexpectRequest -> Empty: that program has ended, or is not started
 )
+
+// ExpectRequest announces a program that is to be a process of a session. The node keeps a name for
+// it, see RunRequest in proto/vmmc/node/v1.
+type ExpectRequest struct {
+	Session string // as in Hello
+	Name    string `json:",omitempty"` // of the node, in the session; empty: none
+}
+
+// Expected is what the program is: the process that joins with the token. It is expected until
+// Unexpect, or until the connection ends.
+type Expected struct {
+	Process ProcessID // without incarnation
+	Token   string    // see TokenEnv
+}
+
+// UnexpectRequest names one.
+type UnexpectRequest struct{ PID uint32 }
 
 // ForgetRequest names a link.
 type ForgetRequest struct{ Link uint64 }

@@ -166,7 +166,12 @@ func (c *Child) Await() {
 			return
 		}
 	}
-	for sys.Waitid(sys.P_PID, c.pid, nil, sys.WEXITED|sys.WNOWAIT, nil) == sys.EINTR {
+	AwaitEnd(c.pid)
+}
+
+// AwaitEnd returns when a child of this process has ended. It does not reap the child.
+func AwaitEnd(pid int) {
+	for sys.Waitid(sys.P_PID, pid, nil, sys.WEXITED|sys.WNOWAIT, nil) == sys.EINTR {
 		continue
 	}
 }

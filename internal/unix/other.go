@@ -135,6 +135,8 @@ func MapAt(_, _, _ int, _, _ bool) (unsafe.Pointer, error) { return nil, ErrUnsu
 func BecomeSubreaper() error                        { return ErrUnsupported }
 func ReapAny() (int, Ending, bool)                  { return 0, Ending{}, false }
 func Childless() bool                               { return false }
+func AwaitEnd(int)                                  {}
+func InForeground() bool                            { return false }
 func Wake(int) error                                { return ErrUnsupported }
 func Kill(int, int) error                           { return ErrUnsupported }
 func KillGroup(int, int) error                      { return ErrUnsupported }

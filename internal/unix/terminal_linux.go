@@ -49,6 +49,18 @@ func programEnd(screen int, s Size) (int, error) {
 	return p, nil
 }
 
+// InForeground reports whether this process's group is in the foreground of its controlling
+// terminal, which signals the whole group when a key is typed.
+func InForeground() bool {
+	fd, err := sys.Open("/dev/tty", sys.O_RDONLY|sys.O_NOCTTY|sys.O_NONBLOCK|sys.O_CLOEXEC, 0)
+	if err != nil { // it has none
+		return false
+	}
+	defer sys.Close(fd)
+	group, err := sys.IoctlGetUint32(fd, sys.TIOCGPGRP)
+	return err == nil && int(group) == sys.Getpgrp()
+}
+
 // Resize gives a terminal another size, and tells the programs in its foreground.
 func Resize(screen *os.File, s Size) error {
 	rc, err := screen.SyscallConn()

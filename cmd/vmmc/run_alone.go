@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/foreign"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/node"
+)
+
+// aloneRun is a run of programs on this machine without a session. They are this tool's children.
+type aloneRun struct {
+	conn     *nodeproto.Conn // to the node, which expects the members as long as it lasts
+	socket   string
+	expected []nodeproto.Expected // by rank; none with one program
+	group    nodeproto.Group
+
+	mu      sync.Mutex
+	running map[int]*os.Process // by rank, until they are reaped: no other process has their numbers. Guarded by mu.
+}
+
+// checkAlone refuses flags that only a session has a use for.
+func (o *runOptions) checkAlone(where *ask.Flags) error {
+	for flag, given := range map[string]bool{
+		"--detach": o.detach, "--tty (-t)": o.tty, "--interactive (-i)": o.input, "--dir": o.dir != "/",
+		"--node": len(where.Nodes) > 0, "--certs": where.Certs != "", "--hosts": where.Hosts != "",
+	} {
+		if given {
+			return serve.Usage("%s without a session: programs run here, in this directory", flag)
+		}
+	}
+	return nil
+}
+
+// runAlone runs a program without a session.
+func (o *runOptions) runAlone(ctx context.Context, socket string, args []string, told <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
+	a := &aloneRun{running: map[int]*os.Process{}}
+	c, err := nodeproto.Dial(ctx, socket)
+	if errors.Is(err, code.NoDaemon) {
+		var n *node.Node
+		if n, err = node.Start(); err != nil {
+			return 0, err
+		}
+		defer n.Close()
+		socket = n.Socket()
+		c, err = nodeproto.Dial(ctx, socket)
+	}
+	if err != nil {
+		return 0, err
+	}
+	nodeproto.RefuseDescriptors(c)
+	a.conn, a.socket = nodeproto.NewDialledConn(c, ask.RefuseRequests), socket
+	defer a.conn.Close()
+	if !strings.HasPrefix(socket, "@") {
+		if a.socket, err = filepath.Abs(socket); err != nil {
+			return 0, err
+		}
+	}
+	if o.count > 1 {
+		if err := a.expect(ctx, o.count); err != nil {
+			return 0, err
+		}
+	}
+	return a.run(o, args, told, newStreams(stdout, stderr))
+}
+
+// expect has the node expect the members of a group.
+func (a *aloneRun) expect(ctx context.Context, count int) (err error) {
+	g := nodeproto.Group{ID: newGroupID()}
+	for rank := range count {
+		r := nodeproto.ExpectRequest{Session: env.Get(nodeproto.SessionEnv), Name: g.MemberName(rank)}
+		e, err := askAlone[nodeproto.Expected](ctx, a, nodeproto.Expect, r)
+		if err != nil {
+			hint := ""
+			if errors.Is(err, code.BadArg) {
+				hint = "; is it older than this tool? Then upgrade it"
+			}
+			return fmt.Errorf("the node at %s does not expect the members of a group: %w%s", a.socket, err, hint)
+		}
+		a.expected = append(a.expected, e)
+	}
+	g.Parts = []nodeproto.Part{{Node: a.expected[0].Process.Node, Count: count}}
+	a.group = g
+	return nil
+}
+
+// askAlone asks the run's node.
+func askAlone[T any](ctx context.Context, a *aloneRun, m nodeproto.Method, request any) (T, error) {
+	ctx, stop := context.WithTimeout(ctx, timeout.Control)
+	defer stop()
+	answer, fds, err := nodeproto.Ask[T](ctx, a.conn, m, request, nil)
+	foreign.Close(fds...) // an honest daemon sends none
+	return answer, err
+}
+
+// aloneProgram is a program of a run without a session.
+type aloneProgram struct {
+	*exec.Cmd
+	to     ask.Output // nil: the program has this tool's own output
+	flush  func() error
+	output [2]*os.File // what it prints, with to
+}
+
+// run starts the programs and waits for their ends.
+func (a *aloneRun) run(o *runOptions, args []string, told <-chan os.Signal, out *streams) (int, error) {
+	out.broken = func(_ string, err error) {
+		if errors.Is(err, syscall.EPIPE) {
+			a.signal(syscall.SIGPIPE)
+		}
+	}
+	programs := make([]aloneProgram, o.count)
+	for rank := range programs {
+		p := &programs[rank]
+		p.Cmd = exec.Command(args[0], args[1:]...) //nolint:noctx // it ends when it likes
+		p.Env = a.environ(o, rank)
+		endWithTool(p.Cmd, o.count > 1)
+		if o.count == 1 {
+			p.Stdin, p.Stdout, p.Stderr = os.Stdin, os.Stdout, os.Stderr
+		} else {
+			p.to, p.flush = out.lined(fmt.Sprint(rank), false)
+		}
+	}
+	// The kernel kills them when their starter's thread ends.
+	started, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		started <- a.start(programs)
+		<-over
+	}()
+	err := <-started
+	if err != nil {
+		a.signal(syscall.SIGKILL)
+	}
+	var passing sync.WaitGroup
+	passing.Go(func() { a.passOn(told, over) }) // now that none misses a signal
+	defer passing.Wait()
+	defer close(over)
+	statuses, errs := make([]int, o.count), make([]error, o.count)
+	var waiting sync.WaitGroup
+	for rank := range programs {
+		if p := &programs[rank]; p.Process != nil {
+			waiting.Go(func() {
+				p.await(func() { a.unexpect(rank) })
+				statuses[rank], errs[rank] = a.reap(rank, p)
+			})
+		}
+	}
+	waiting.Wait()
+	return slices.Max(statuses), errors.Join(compact(append(errs, err, out.err()))...)
+}
+
+// start starts the programs, or says which cannot be started.
+func (a *aloneRun) start(programs []aloneProgram) error {
+	for rank := range programs {
+		p := &programs[rank]
+		a.mu.Lock()
+		err := p.start()
+		if err == nil {
+			a.running[rank] = p.Process
+		}
+		a.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *aloneProgram) start() (err error) {
+	if p.to == nil {
+		return p.Start()
+	}
+	defer func() {
+		if err != nil {
+			_, _ = p.output[0].Close(), p.output[1].Close()
+		}
+	}()
+	for i, end := range []*io.Writer{&p.Stdout, &p.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		p.output[i], *end = r, w
+	}
+	return p.Start()
+}
+
+// await returns when the program has ended and what it has printed is printed. It calls ended in
+// between: what the program has started may have its output still.
+func (p *aloneProgram) await(ended func()) {
+	var copying sync.WaitGroup
+	for i, r := range p.output {
+		if r != nil {
+			copying.Go(func() { p.copyOutput(i == 1, r) })
+		}
+	}
+	unix.AwaitEnd(p.Process.Pid)
+	ended()
+	for _, r := range p.output {
+		_ = r.SetReadDeadline(time.Now().Add(timeout.Settle)) // nil and closed ones take none
+	}
+	copying.Wait()
+	if p.to != nil {
+		_ = p.flush() // which has said it
+	}
+}
+
+// copyOutput prints what is read, until the end, or until nothing more comes by the deadline.
+func (p *aloneProgram) copyOutput(toStderr bool, r *os.File) {
+	defer r.Close()
+	b := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(b)
+		if errors.Is(err, os.ErrDeadlineExceeded) && unix.Readable(r) { // printing took long
+			err = r.SetReadDeadline(time.Now().Add(timeout.Settle))
+		}
+		if werr := p.to(toStderr, time.Time{}, b[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+// reap gives back the number of a program that has ended, and returns its exit status.
+func (a *aloneRun) reap(rank int, p *aloneProgram) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.running, rank)
+	if err := p.Wait(); p.ProcessState == nil {
+		return 0, err
+	}
+	return statusOfState(p.ProcessState), nil // which is the error too
+}
+
+// environ is what the program of a rank finds: this tool's environment, and its place.
+func (a *aloneRun) environ(o *runOptions, rank int) []string {
+	own := slices.DeleteFunc(env.All(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == nodeproto.TokenEnv || slices.Contains(groupVariables, name)
+	})
+	for _, v := range o.request.GetEnv() {
+		own = append(own, string(v))
+	}
+	own = append(own, nodeproto.Env+"="+a.socket)
+	if o.count > 1 {
+		own = append(own, nodeproto.TokenEnv+"="+a.expected[rank].Token)
+		own = append(own, groupEnv(a.group, rank)...)
+	}
+	return own
+}
+
+// unexpect says that the program of a rank has ended.
+func (a *aloneRun) unexpect(rank int) {
+	if len(a.expected) > 0 { // a node that is gone expects none
+		r := nodeproto.UnexpectRequest{PID: a.expected[rank].Process.PID}
+		_, _ = askAlone[nodeproto.Empty](context.Background(), a, nodeproto.Unexpect, r)
+	}
+}
+
+// passOn passes signals on. One program is in this tool's process group, which a terminal signals
+// itself.
+func (a *aloneRun) passOn(told <-chan os.Signal, over <-chan struct{}) {
+	var p signalForwarder
+	for {
+		select {
+		case s := <-told:
+			keys := s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGHUP
+			if len(a.expected) > 0 || !keys || !unix.InForeground() {
+				a.signal(p.passedAs(s))
+			}
+		case <-over:
+			return
+		}
+	}
+}
+
+// signal signals what runs: of a group, all in the programs' process groups.
+func (a *aloneRun) signal(s syscall.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.running {
+		if len(a.expected) > 0 {
+			_ = unix.KillGroup(p.Pid, int(s))
+		} else {
+			_ = p.Signal(s)
+		}
+	}
+}
+
+// statusOfState is the exit status of a program that has ended, as statusOf has it.
+func statusOfState(s *os.ProcessState) int {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return s.ExitCode()
+}
