@@ -106,15 +106,20 @@ failed, 2 if it was called wrongly.`,
 			if err := o.checkInput(&where); err != nil {
 				return err
 			}
-			o.request = &nodev1.RunRequest{Directory: []byte(o.dir), Hosts: []byte(env.Get(nodeproto.HostsEnv))}
+			o.request = &nodev1.RunRequest{
+				Directory: []byte(o.dir), Hosts: []byte(env.Get(nodeproto.HostsEnv)),
+			}
 			if err := o.setEnv(); err != nil {
 				return err
 			}
 			if alone {
 				told := notifySignals()
 				defer signal.Stop(told)
-				signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored, as the programs would inherit that
-				return runStatus(o.runAlone(c.Context(), where.Socket, args, told, c.OutOrStdout(), c.ErrOrStderr()))
+				// not ignored, as the programs would inherit that
+				signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+				status, err := o.runAlone(c.Context(), where.Socket, args, told,
+					c.OutOrStdout(), c.ErrOrStderr())
+				return runStatus(status, err)
 			}
 			if args[1] == "--" { // flags end at the session already
 				if args = append(args[:1:1], args[2:]...); len(args) < 2 {
@@ -152,7 +157,9 @@ failed, 2 if it was called wrongly.`,
 	files := func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) (all []cobra.Completion, _ cobra.ShellCompDirective) {
+	c.ValidArgsFunction = func(
+		c *cobra.Command, args []string, typed string,
+	) (all []cobra.Completion, _ cobra.ShellCompDirective) {
 		if !o.alone {
 			all, _ = where.OneSession(files)(c, args, typed)
 		}
@@ -171,7 +178,8 @@ func (o *runOptions) setEnv() error {
 		if !strings.Contains(v, "=") {
 			value, set := env.Lookup(v)
 			if !set {
-				return serve.Usage("--env %s: there is no such variable here; wanted NAME=VALUE, or the NAME of one to pass on", v)
+				return serve.Usage("--env %s: there is no such variable here; wanted NAME=VALUE, "+
+					"or the NAME of one to pass on", v)
 			}
 			v += "=" + value
 		}

@@ -33,8 +33,9 @@ type aloneRun struct {
 	expected []nodeproto.Expected // by rank; none with one program
 	group    nodeproto.Group
 
-	mu      sync.Mutex
-	running map[int]*os.Process // by rank, until they are reaped: no other process has their numbers. Guarded by mu.
+	mu sync.Mutex
+	// By rank, until they are reaped: no other process has their numbers. Guarded by mu.
+	running map[int]*os.Process
 }
 
 // checkAlone refuses flags that only a session has a use for.
@@ -51,7 +52,9 @@ func (o *runOptions) checkAlone(where *ask.Flags) error {
 }
 
 // runAlone runs a program without a session.
-func (o *runOptions) runAlone(ctx context.Context, socket string, args []string, told <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
+func (o *runOptions) runAlone(
+	ctx context.Context, socket string, args []string, told <-chan os.Signal, stdout, stderr io.Writer,
+) (int, error) {
 	a := &aloneRun{running: map[int]*os.Process{}}
 	c, err := nodeproto.Dial(ctx, socket)
 	if errors.Is(err, code.NoDaemon) {
@@ -93,7 +96,8 @@ func (a *aloneRun) expect(ctx context.Context, count int) (err error) {
 			if errors.Is(err, code.BadArg) {
 				hint = "; is it older than this tool? Then upgrade it"
 			}
-			return fmt.Errorf("the node at %s does not expect the members of a group: %w%s", a.socket, err, hint)
+			return fmt.Errorf("the node at %s does not expect the members of a group: %w%s",
+				a.socket, err, hint)
 		}
 		a.expected = append(a.expected, e)
 	}
@@ -120,7 +124,9 @@ type aloneProgram struct {
 }
 
 // run starts the programs and waits for their ends.
-func (a *aloneRun) run(o *runOptions, args []string, told <-chan os.Signal, out *streams) (int, error) {
+func (a *aloneRun) run(
+	o *runOptions, args []string, told <-chan os.Signal, out *streams,
+) (int, error) {
 	out.broken = func(_ string, err error) {
 		if errors.Is(err, syscall.EPIPE) {
 			a.signal(syscall.SIGPIPE)

@@ -46,7 +46,8 @@ func TestRunAloneBesideAnOlderDaemon(t *testing.T) {
 	}()
 	o := runOptions{count: 2, request: &nodev1.RunRequest{}}
 	_, err = o.runAlone(t.Context(), path, []string{"true"}, nil, io.Discard, io.Discard)
-	if !errors.Is(err, code.BadArg) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "older than this tool") {
+	if !errors.Is(err, code.BadArg) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "older than this tool") {
 		t.Errorf("%v: does not say what to do", err)
 	}
 	<-served

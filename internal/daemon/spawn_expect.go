@@ -7,7 +7,9 @@ import (
 )
 
 // expect adds a program that p starts itself. It counts as a child of the node until unexpect.
-func (cs *children) expect(p *process, r nodeproto.ExpectRequest) (e nodeproto.Expected, err error) {
+func (cs *children) expect(
+	p *process, r nodeproto.ExpectRequest,
+) (e nodeproto.Expected, err error) {
 	if r.Name != "" {
 		if err := nodeproto.CheckName(r.Name); err != nil {
 			return e, err

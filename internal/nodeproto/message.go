@@ -42,7 +42,7 @@ const (
 	Unpublish // PublishRequest -> Empty: by Name, Cluster and Serial
 	ListNames // ListNamesRequest -> NameList
 
-	Expect   // ExpectRequest -> Expected: a program that the asking process starts; no registration is needed
+	Expect   // ExpectRequest -> Expected: a program that the asker starts; needs no registration
 	Unexpect // UnexpectRequest -> Empty: that program has ended, or is not started
 )
 
