@@ -359,6 +359,54 @@ func TestLeavesFirst(t *testing.T) {
 	}
 }
 
+// A member that leaves because another one is gone is not reported in its place.
+func TestLeavesAfterAFailure(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		t.Run(fmt.Sprint("linked ", linked), func(t *testing.T) { leavesAfterAFailure(t, linked) })
+	}
+}
+
+func leavesAfterAFailure(t *testing.T, linked bool) {
+	ctx := within(t)
+	nodes := vmmctest.Nodes(t, 1)
+	gs := joined(t, nodes, newGroup(nodes, 3), 3, 1)
+	found := make(chan struct{})
+	find := gs[0].importName
+	gs[0].importName = func(
+		ctx context.Context, name string, opts ...vmmc.FindOption,
+	) (*vmmc.Import, error) {
+		if strings.HasSuffix(name, ".2") {
+			<-found // it hears of member 2 by member 1 alone
+		}
+		return find(ctx, name, opts...)
+	}
+	if linked {
+		gs[0].startLinks()
+		awaitLinked(ctx, t, gs[:1], 1)
+	}
+	gs[1].fail(2, 1) // as a partner's word says
+	if err := without(gs[1].Barrier(ctx), 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := gs[1].Leave(ctx); err != nil {
+		t.Fatal(err)
+	}
+	gs[0].startLinks()
+	awaits(ctx, t, "a failure", func() bool {
+		gs[0].mu.Lock()
+		defer gs[0].mu.Unlock()
+		return gs[0].failed != nil
+	})
+	if err := without(gs[0].Barrier(ctx), 2); err != nil {
+		t.Error(err)
+	}
+	close(found)
+	for _, g := range gs {
+		reportsGone(ctx, t, g, 2)
+	}
+	leave(t, gs)
+}
+
 // Members that never call a collective.
 func TestAllLeaveFirst(t *testing.T) {
 	ctx := within(t)

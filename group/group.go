@@ -27,14 +27,14 @@ type Group struct {
 	rounds     int                                                                     // of a barrier
 
 	// The block, nil in no group.
-	mem   *vmmc.Memory
-	block *vmmc.Export
-	slots []vmmc.Word              // by round
-	left  [2 * maxRounds]vmmc.Word // by edge
-	gone  chan int                 // has room for all
-	all   []*partner               // each once
-	in    []*partner               // by round: each sends to this member
-	out   []*partner               // by round: this member sends to each
+	mem            *vmmc.Memory
+	block          *vmmc.Export
+	slots          []vmmc.Word              // by round
+	failures, left [2 * maxRounds]vmmc.Word // by edge
+	gone           chan int                 // has room for all
+	all            []*partner               // each once
+	in             []*partner               // by round: each sends to this member
+	out            []*partner               // by round: this member sends to each
 
 	ctx    context.Context // ends when the member leaves
 	cancel context.CancelFunc

@@ -69,7 +69,8 @@ func (g *Group) takeWords() (err error) {
 	for r := range g.rounds {
 		g.slots = append(g.slots, word(slotAt(r)))
 		for _, edge := range []int{r, maxRounds + r} {
-			g.watches = append(g.watches, vmmc.Watch{Word: word(failureAt(edge))})
+			g.failures[edge] = word(failureAt(edge))
+			g.watches = append(g.watches, vmmc.Watch{Word: g.failures[edge]})
 		}
 	}
 	for edge := range g.left {

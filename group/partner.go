@@ -122,6 +122,7 @@ func (g *Group) takeLinks() (linking *partner, err error) {
 func (g *Group) link(pt *partner) {
 	im, err := g.importPartner(pt)
 	if left := g.hasLeft(pt); err != nil && (left || g.saidEnded(pt) || codeOf(err) == vmmc.ErrNoSuchProcess) {
+		g.takeFailures(pt)
 		g.fail(pt.rank, 1)
 		if !left { // it has ended before it joined
 			g.noteGone(pt.rank)
@@ -211,6 +212,7 @@ func (g *Group) partnerEnded(pt *partner, im *vmmc.Import) {
 		}
 		left = g.hasLeft(pt)
 	}
+	g.takeFailures(pt)
 	for _, r := range pt.rounds { // all its words have arrived
 		g.fail(pt.rank, g.next(g.slots[r].Load()))
 	}
@@ -313,6 +315,19 @@ func (g *Group) readFailures(s uint32) {
 		}
 		w.Old = v
 		if f := failureOf(v, s); f.rank >= 0 && f.rank < g.size {
+			g.fail(f.rank, f.seq)
+		}
+	}
+}
+
+// takeFailures takes over the failures that a partner has sent before it ended. Collectives are to
+// report one of these rather than the partner, as it may be why the partner has ended.
+func (g *Group) takeFailures(pt *partner) {
+	g.mu.Lock()
+	s := g.seq + 1
+	g.mu.Unlock()
+	for _, edge := range pt.edges {
+		if f := failureOf(g.failures[edge].Load(), s); f.rank >= 0 && f.rank < g.size {
 			g.fail(f.rank, f.seq)
 		}
 	}
