@@ -22,18 +22,18 @@ func TestChildrenOfAUser(t *testing.T) {
 		c.pid = pid
 		return cs.add(c)
 	}
-	for i := range uint32(maxChildren) {
+	for i := range uint32(nodeproto.MaxSpawned) {
 		if err := add(i+1, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := add(maxChildren+1, 1); !errors.Is(err, code.NoMem) {
+	if err := add(nodeproto.MaxSpawned+1, 1); !errors.Is(err, code.NoMem) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := add(maxChildren+2, 2); err != nil {
+	if err := add(nodeproto.MaxSpawned+2, 2); err != nil {
 		t.Errorf("another user's: %v", err)
 	}
-	if len(cs.byPID) != maxChildren+1 || len(cs.byToken) != maxChildren+1 {
+	if len(cs.byPID) != nodeproto.MaxSpawned+1 || len(cs.byToken) != nodeproto.MaxSpawned+1 {
 		t.Errorf("%d pids and %d tokens", len(cs.byPID), len(cs.byToken))
 	}
 }

@@ -36,6 +36,10 @@
 // asked twice: each starts a program. A caller that gives up has the program killed, as far as its
 // node still hears of it.
 //
+// A process may start a program itself and have the node expect it (Expect, for vmmc run --alone):
+// the node gives out the pid and the token, and the program counts as a child until the process
+// says that it has ended, or until the process's connection ends.
+//
 // On the caller's node the program has the ids and groups that the kernel named for the caller's
 // connection. Elsewhere it is the user of the same name. Only a daemon of root can become another
 // user, and none becomes root for another node without --spawn-root. What confines the caller

@@ -52,7 +52,7 @@ type process struct {
 
 	exports exportTable
 
-	expected map[uint32]*child // the programs that it starts, by pid; guarded by registry.mu
+	expected map[uint32]*child // programs that it starts itself, by pid; guarded by registry.mu
 
 	mu            sync.Mutex
 	grantors      map[*process]struct{} // exporters of this node that granted it imports

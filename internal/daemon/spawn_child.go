@@ -33,8 +33,8 @@ type order struct {
 	nodeproto.SpawnRequest
 }
 
-// child is a program that this node started. Its logical pid is allocated before it joins; the
-// token in its environment identifies it when it joins.
+// child is a program that this node started, or that a process starts itself (expect). Its logical
+// pid is allocated before it joins; the token in its environment identifies it when it joins.
 type child struct {
 	order
 	pid     uint32
@@ -166,15 +166,11 @@ func (cs *children) explain(c *child, err error) error {
 		cs.n.cfg.Name, c.runAs.Name, err, hint)
 }
 
-// maxChildren bounds the programs of one user that a node has started and that
-// still run.
-const maxChildren = 1024
-
-// maxStarting bounds those of them that have not executed their program yet, also because the
-// kernel waits for a file server and they cannot be killed.
+// maxStarting bounds the children of one user that have not executed their program yet, also because
+// the kernel waits for a file server and they cannot be killed.
 const maxStarting = 64
 
-// children are the programs that a node has started and that still run.
+// children are the programs that a node has started and that still run, and those that it expects.
 type children struct {
 	n *Node
 
@@ -244,10 +240,10 @@ func (cs *children) add(c *child) error {
 			same++
 		}
 	}
-	if same >= maxChildren {
+	if same >= nodeproto.MaxSpawned {
 		return code.New(code.NoMem,
-			"user %q runs %d spawned programs on this node, which is the most: let some end", c.runAs.Name,
-			same)
+			"user %q has %d spawned or expected programs on this node, which is the most: let some end",
+			c.runAs.Name, same)
 	}
 	cs.byPID[c.pid], cs.byToken[c.token] = c, c
 	return nil

@@ -4,6 +4,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/supervise"
 )
 
 // expect adds a program that p starts itself. It counts as a child of the node until unexpect.
@@ -12,6 +13,11 @@ func (cs *children) expect(
 ) (e nodeproto.Expected, err error) {
 	if r.Name != "" {
 		if err := nodeproto.CheckName(r.Name); err != nil {
+			return e, err
+		}
+	}
+	if r.Session != "" { // bounds its length: kept names are remembered under it
+		if err := supervise.CheckSession(r.Session); err != nil {
 			return e, err
 		}
 	}

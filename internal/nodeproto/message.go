@@ -16,8 +16,8 @@ const Version = 6
 // daemon, those of the second the other way.
 type Method uint16
 
-// The requests. All but [Spawn] can be repeated after a reconnection: each names what it
-// is about, and the second of two equal ones finds the work done.
+// The requests. All but [Spawn] and [Expect] can be repeated after a reconnection: each names what
+// it is about, and the second of two equal ones finds the work done.
 const (
 	Register Method = iota + 1 // Hello -> Welcome
 	Export                     // ExportRequest -> Empty
@@ -59,6 +59,9 @@ type Expected struct {
 	Process ProcessID // without incarnation
 	Token   string    // see TokenEnv
 }
+
+// MaxSpawned bounds the programs of one user that a node has started or expects.
+const MaxSpawned = 1024
 
 // UnexpectRequest names one.
 type UnexpectRequest struct{ PID uint32 }
