@@ -9,7 +9,7 @@
 //	err = right.Put(ctx, 0, values)
 //	err = g.Barrier(ctx)                                          // all values are in place
 //
-// A program that was started alone is a group of size 1.
+// A program that was started otherwise is a group of size 1.
 //
 // # Collectives
 //

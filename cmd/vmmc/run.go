@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -115,7 +116,8 @@ failed, 2 if it was called wrongly.`,
 			if alone {
 				told := notifySignals()
 				defer signal.Stop(told)
-				// not ignored, as the programs would inherit that
+				// else the runtime ends this tool when its output is closed; and programs inherit what
+				// is ignored
 				signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 				status, err := o.runAlone(c.Context(), where.Socket, args, told,
 					c.OutOrStdout(), c.ErrOrStderr())
@@ -139,6 +141,10 @@ failed, 2 if it was called wrongly.`,
 			status, err := o.run(c.Context(), &where, told, c.OutOrStdout(), c.ErrOrStderr())
 			if err != nil {
 				err = o.blame(c, err)
+				if _, e := exec.LookPath(args[0]); e == nil && errors.Is(err, code.NoSuchSession) {
+					err = fmt.Errorf("%w; to run program %s without a session put --alone before it", err,
+						args[0])
+				}
 			}
 			return runStatus(status, err)
 		},

@@ -38,14 +38,34 @@ type aloneRun struct {
 	running map[int]*os.Process
 }
 
-// checkAlone refuses flags that only a session has a use for.
+// checkAlone refuses flags that only a session has a use for, and variables that say where a
+// program joins.
 func (o *runOptions) checkAlone(where *ask.Flags) error {
-	for flag, given := range map[string]bool{
-		"--detach": o.detach, "--tty (-t)": o.tty, "--interactive (-i)": o.input, "--dir": o.dir != "/",
-		"--node": len(where.Nodes) > 0, "--certs": where.Certs != "", "--hosts": where.Hosts != "",
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--detach", o.detach},
+		{"--tty (-t)", o.tty},
+		{"--interactive (-i)", o.input},
+		{"--dir", o.dir != "/"},
+		{"--node", len(where.Nodes) > 0},
+		{"--certs", where.Certs != ""},
+		{"--hosts", where.Hosts != ""},
 	} {
-		if given {
-			return serve.Usage("%s without a session: programs run here, in this directory", flag)
+		if f.given {
+			return serve.Usage("%s without a session: programs run here, in this directory, and one "+
+				"has this tool's input; for a session name it before the program", f.name)
+		}
+	}
+	if o.count > nodeproto.MaxSpawned {
+		return serve.Usage("--count %d (-n): wanted 1 to %d without a session", o.count,
+			nodeproto.MaxSpawned)
+	}
+	for _, v := range o.env {
+		switch name, _, _ := strings.Cut(v, "="); name {
+		case nodeproto.Env, nodeproto.SessionEnv, nodeproto.TokenEnv:
+			return serve.Usage("--env %s: this tool sets %s, or has it in its own environment", v, name)
 		}
 	}
 	return nil
@@ -58,6 +78,8 @@ func (o *runOptions) runAlone(
 	a := &aloneRun{running: map[int]*os.Process{}}
 	c, err := nodeproto.Dial(ctx, socket)
 	if errors.Is(err, code.NoDaemon) {
+		fmt.Fprintf(stderr, "vmmc run: no daemon answers at %s: the programs have a node of their own\n",
+			socket)
 		var n *node.Node
 		if n, err = node.Start(); err != nil {
 			return 0, err
@@ -222,22 +244,31 @@ func (p *aloneProgram) await(ended func()) {
 	unix.AwaitEnd(p.Process.Pid)
 	ended()
 	for _, r := range p.output {
-		_ = r.SetReadDeadline(time.Now().Add(timeout.Settle)) // nil and closed ones take none
+		// It fails for a nil file, and for one that copyOutput has closed.
+		_ = r.SetReadDeadline(time.Now().Add(timeout.Settle))
 	}
 	copying.Wait()
 	if p.to != nil {
-		_ = p.flush() // which has said it
+		_ = p.flush() // streams.err has the error
 	}
 }
 
-// copyOutput prints what is read, until the end, or until nothing more comes by the deadline.
+// pipeSize is what a pipe holds at most, unless root has made it larger.
+const pipeSize = 1 << 20
+
+// copyOutput prints what is read, until the end, or until the deadline and what the pipe has then:
+// printing may have taken long.
 func (p *aloneProgram) copyOutput(toStderr bool, r *os.File) {
 	defer r.Close()
 	b := make([]byte, 64<<10)
-	for {
+	late, rest := false, pipeSize
+	for rest > 0 {
 		n, err := r.Read(b)
-		if errors.Is(err, os.ErrDeadlineExceeded) && unix.Readable(r) { // printing took long
-			err = r.SetReadDeadline(time.Now().Add(timeout.Settle))
+		if errors.Is(err, os.ErrDeadlineExceeded) && unix.Readable(r) {
+			late, err = true, r.SetReadDeadline(time.Now().Add(timeout.Settle))
+		}
+		if late {
+			rest -= n
 		}
 		if werr := p.to(toStderr, time.Time{}, b[:n]); err != nil || werr != nil {
 			return
@@ -253,7 +284,7 @@ func (a *aloneRun) reap(rank int, p *aloneProgram) (int, error) {
 	if err := p.Wait(); p.ProcessState == nil {
 		return 0, err
 	}
-	return statusOfState(p.ProcessState), nil // which is the error too
+	return statusOfState(p.ProcessState), nil // Wait's error says the same
 }
 
 // environ is what the program of a rank finds: this tool's environment, and its place.
@@ -281,14 +312,14 @@ func (a *aloneRun) unexpect(rank int) {
 	}
 }
 
-// passOn passes signals on. One program is in this tool's process group, which a terminal signals
-// itself.
+// passOn passes signals on. One program is in this tool's process group: if a terminal signals that
+// for a key, a second signal would be one too many.
 func (a *aloneRun) passOn(told <-chan os.Signal, over <-chan struct{}) {
 	var p signalForwarder
 	for {
 		select {
 		case s := <-told:
-			keys := s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGHUP
+			keys := s == syscall.SIGINT || s == syscall.SIGQUIT
 			if len(a.expected) > 0 || !keys || !unix.InForeground() {
 				a.signal(p.passedAs(s))
 			}

@@ -22,7 +22,6 @@ func TestRunAloneBesideAnOlderDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -50,5 +49,6 @@ func TestRunAloneBesideAnOlderDaemon(t *testing.T) {
 		!strings.Contains(err.Error(), "older than this tool") {
 		t.Errorf("%v: does not say what to do", err)
 	}
+	l.Close() // if it has not dialled
 	<-served
 }
