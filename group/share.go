@@ -10,7 +10,8 @@ import (
 	"github.com/vmmc-go/vmmc/view"
 )
 
-// firstShare is the id of the first Share's buffers, which all members have alike.
+// firstShare is the id of the first Share's buffers, which all members have alike. internal/pair takes
+// none of the 2^20 from there on.
 const firstShare = 0xE0000000
 
 // Shared is memory that each member has a part of.

@@ -39,10 +39,12 @@ const (
 	refused  = 2
 )
 
-// Exports for a peer have ids of this range. Process.Publish has the other half of the library's.
+// Exports for a peer have ids of this range, with ownBit set: package group numbers its exports from
+// firstID on. Process.Publish has the other half of the library's.
 const (
 	firstID = 0xE0000000
 	idBits  = 0x0FFFFFFF
+	ownBit  = 1 << 20
 )
 
 // What a word sent to the letterbox says of the dialler's export, in the bits beside idBits.
@@ -78,7 +80,7 @@ func At(step string) {
 // Export calls export with an id of the library's that is free.
 func Export[E any](export func(id uint32) (E, error)) (E, error) {
 	for {
-		e, err := export(firstID | rand.Uint32()&idBits) //nolint:gosec // an id is no secret
+		e, err := export(firstID | ownBit | rand.Uint32()&idBits) //nolint:gosec // an id is no secret
 		if !errors.Is(err, vmmc.ErrBufAlreadyExists) {
 			return e, err
 		}

@@ -340,3 +340,13 @@ func TestFalseAnswer(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The ids that package group numbers its exports by stay free.
+func TestExportIDs(t *testing.T) {
+	for range 1 << 14 {
+		id, err := Export(func(id uint32) (uint32, error) { return id, nil })
+		if err != nil || id < firstID+1<<20 {
+			t.Fatalf("%#x, %v", id, err)
+		}
+	}
+}
