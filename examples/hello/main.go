@@ -8,7 +8,6 @@ import (
 	"log"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -25,7 +24,7 @@ func main() {
 	if len(os.Args) == 1 { // the first process offers 32 bytes of its memory
 		mem, err := p.Alloc(32)
 		check(err)
-		exp, err := p.Export(1, mem.Bytes())
+		exp, err := p.Publish(ctx, "greeting", mem.Bytes())
 		check(err)
 		last, err := exp.Word(28)
 		check(err)
@@ -35,27 +34,21 @@ func main() {
 		fmt.Printf("in my memory: %s\n", mem.Bytes())
 		check(second.Wait())
 	} else { // the second process writes there
-		im, err := p.Import(ctx, p.Node(), pid(os.Args[1]), 1)
+		im, err := p.ImportName(ctx, "greeting")
 		check(err)
 		check(im.Send(ctx, []byte("hello from the other process :-)"), 0))
 	}
 }
 
-// start runs this program again, on the same node, with p's id as argument.
+// start runs this program again, on p's node.
 func start(p *vmmc.Process) *exec.Cmd {
 	self, err := os.Executable()
 	check(err)
-	c := exec.Command(self, strconv.FormatUint(uint64(p.PID()), 10)) //nolint:noctx // it ends by itself
+	c := exec.Command(self, "second") //nolint:noctx // it ends by itself
 	c.Env = append(os.Environ(), p.Environ()...)
 	c.Stderr = os.Stderr
 	check(c.Start())
 	return c
-}
-
-func pid(s string) vmmc.PID {
-	n, err := strconv.ParseUint(s, 10, 32)
-	check(err)
-	return vmmc.PID(n)
 }
 
 func check(err error) {

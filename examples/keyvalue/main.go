@@ -1,6 +1,6 @@
 // Keyvalue keeps a small table in the memory of two replicas. The replicas are
-// processes that offer memory and then do nothing: every put is a Send into
-// both, every get is a Get from either, and no code of theirs runs for it.
+// processes that publish memory and then do nothing: every put is a message into
+// both, every get reads from either, and no code of theirs runs for it.
 package main
 
 import (
@@ -10,10 +10,12 @@ import (
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/node"
+	"github.com/vmmc-go/vmmc/view"
 )
 
 const puts = 20_000
@@ -28,21 +30,16 @@ func main() {
 	}
 }
 
-// replica offers a table, prints its process id, and stays until its input ends.
+// replica publishes a table under the name that it is given, and stays until its input ends.
 func replica() error {
 	p, err := vmmc.Open(context.Background(), node.Embed())
 	if err != nil {
 		return err
 	}
 	defer p.Close()
-	mem, err := p.Alloc(keys * slot)
-	if err != nil {
+	if _, err := view.Export[slot](p, 1, keys, vmmc.WithName(os.Args[1])); err != nil {
 		return err
 	}
-	if _, err := p.Export(tableID, mem.Bytes()); err != nil {
-		return err
-	}
-	fmt.Println(p.PID())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
@@ -57,13 +54,13 @@ func client() error {
 	}
 	defer p.Close()
 	var t table
-	for range 2 {
-		im, end, err := start(ctx, p)
+	for _, name := range []string{"replica0", "replica1"} {
+		r, end, err := start(ctx, p, name)
 		if err != nil {
 			return err
 		}
 		defer end()
-		t.replicas = append(t.replicas, im)
+		t.replicas = append(t.replicas, r)
 	}
 
 	for key, value := range []string{"apple", "pear", "plum"} {
@@ -107,7 +104,7 @@ func together(ctx context.Context, t *table) error {
 		case version < before:
 			return fmt.Errorf("version %d came after %d", version, before)
 		case version > 0 && v != number(int(version)-1):
-			return fmt.Errorf("version %d is torn: %q", version, v)
+			return fmt.Errorf("version %d is torn: %.40q", version, v)
 		case version == puts:
 			fmt.Printf("%d puts to key 3: every get in between found a whole value, never an older one\n", puts)
 			return <-written
@@ -117,4 +114,4 @@ func together(ctx context.Context, t *table) error {
 }
 
 // number is a value that fills its slot, so that a torn one shows.
-func number(n int) string { return fmt.Sprintf("%018d%018d%018d", n, n, n) }
+func number(n int) string { return strings.Repeat(fmt.Sprintf("%022d", n), valueSize/22) }

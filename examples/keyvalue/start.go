@@ -7,23 +7,22 @@ import (
 	"os/exec"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/view"
 )
 
-// start runs this program again as a replica, on p's node, and imports its
-// table. The replica ends with end, or when this process dies.
-func start(ctx context.Context, p *vmmc.Process) (im *vmmc.Import, end func(), err error) {
+// start runs this program again as a replica, on p's node, and imports its table by its name. The
+// replica ends with end, or when this process dies.
+func start(
+	ctx context.Context, p *vmmc.Process, name string,
+) (r *view.Remote[slot], end func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	c := exec.CommandContext(ctx, self, "replica")
+	c := exec.CommandContext(ctx, self, name)
 	c.Env = append(os.Environ(), p.Environ()...)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	out, err := c.StdoutPipe()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -36,14 +35,13 @@ func start(ctx context.Context, p *vmmc.Process) (im *vmmc.Import, end func(), e
 			fmt.Fprintln(os.Stderr, "replica:", err)
 		}
 	}
-	var pid vmmc.PID
-	if _, err := fmt.Fscan(out, &pid); err != nil {
-		end()
-		return nil, nil, fmt.Errorf("the replica did not say who it is: %w", err)
+	im, err := p.ImportName(ctx, name) // waits until the replica has published it
+	if err == nil {
+		r, err = view.RemoteOf[slot](im)
 	}
-	if im, err = p.Import(ctx, p.Node(), pid, tableID); err != nil {
+	if err != nil {
 		end()
 		return nil, nil, err
 	}
-	return im, end, nil
+	return r, end, nil
 }

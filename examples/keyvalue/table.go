@@ -3,44 +3,52 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"runtime"
+	"structs"
 
-	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/view"
 )
 
-// The table is an array of slots: a value, then a word. While the word is odd
-// the value is being written; otherwise it is twice the value's version. As the
-// last word of a message is stored last, and messages arrive in order, a reader that
-// finds the same even word before and after reading a value has read it whole.
+// slot is a key's value. While its version is odd the value is being written; otherwise it is twice
+// the number of the value. As the last word of an element is stored last, and messages arrive in
+// order, a reader that finds the same even version before and after reading a value has read it
+// whole.
+type slot struct {
+	_       structs.HostLayout
+	Value   [valueSize]byte
+	Version uint32
+}
+
 const (
-	tableID = 1
-	keys    = 16
-	slot    = 60
-	last    = slot - 4
+	keys      = 16
+	valueSize = 4092
 )
 
 type table struct {
-	replicas []*vmmc.Import
-	versions [keys]uint32 // written by put alone
+	replicas []*view.Remote[slot]
+	slots    [keys]slot // as put has stored them
 }
 
 // put changes a key in all replicas. One goroutine of one process may put.
 func (t *table) put(ctx context.Context, key int, value string) error {
-	if len(value) > last {
-		return fmt.Errorf("value of %d bytes, at most %d", len(value), last)
+	s := &t.slots[key]
+	if len(value) > len(s.Value) {
+		return fmt.Errorf("value of %d bytes, at most %d", len(value), len(s.Value))
 	}
-	t.versions[key]++
-	var b [slot]byte
-	copy(b[:], value)
+	s.Version++ // odd, with the old value
+	if err := t.store(ctx, key); err != nil {
+		return err
+	}
+	s.Version++
+	s.Value = [len(s.Value)]byte{}
+	copy(s.Value[:], value)
+	return t.store(ctx, key)
+}
+
+func (t *table) store(ctx context.Context, key int) error {
 	for _, r := range t.replicas {
-		binary.LittleEndian.PutUint32(b[last:], 2*t.versions[key]-1)
-		if err := r.Send(ctx, b[last:], key*slot+last); err != nil {
-			return err
-		}
-		binary.LittleEndian.PutUint32(b[last:], 2*t.versions[key])
-		if err := r.Send(ctx, b[:], key*slot); err != nil {
+		if err := r.Store(ctx, key, t.slots[key]); err != nil {
 			return err
 		}
 	}
@@ -51,19 +59,17 @@ func (t *table) put(ctx context.Context, key int, value string) error {
 func (t *table) get(
 	ctx context.Context, replica, key int,
 ) (value string, version uint32, err error) {
-	r := t.replicas[replica]
-	var b, again [slot]byte
-	for {
-		if err := r.Get(ctx, b[:], key*slot); err != nil {
+	for r := t.replicas[replica]; ; runtime.Gosched() { // it is being written
+		s, err := r.Load(ctx, key)
+		if err != nil {
 			return "", 0, err
 		}
-		if err := r.Get(ctx, again[last:], key*slot+last); err != nil {
+		again, err := r.Load(ctx, key)
+		if err != nil {
 			return "", 0, err
 		}
-		w := binary.LittleEndian.Uint32(b[last:])
-		if w%2 == 0 && w == binary.LittleEndian.Uint32(again[last:]) {
-			return string(bytes.TrimRight(b[:last], "\x00")), w / 2, nil
+		if s.Version%2 == 0 && s.Version == again.Version {
+			return string(bytes.TrimRight(s.Value[:], "\x00")), s.Version / 2, nil
 		}
-		runtime.Gosched() // it is being written
 	}
 }

@@ -1,69 +1,63 @@
-// Notify has a second process square numbers. Jobs go to it by one queue, results back by another.
+// Notify has a second process square numbers. Each number is a message with a notification, which
+// runs a handler there; the handler stores the square in the first process's memory.
 package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log"
 	"os"
 	"os/exec"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/node"
-	"github.com/vmmc-go/vmmc/queue"
+	"github.com/vmmc-go/vmmc/view"
 )
 
-const jobs = 20
-
-// result is a job and what came of it.
-type result struct{ Job, Square uint64 }
+const numbers = 20
 
 func main() {
-	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
-	defer stop()
+	ctx := context.Background()
 	p, err := vmmc.Open(ctx, node.Embed())
 	check(err)
 	defer p.Close()
 	if len(os.Args) > 1 {
-		work(ctx, p)
+		square(ctx, p)
 		return
 	}
-	results, err := queue.Listen[result](ctx, p, "results")
+	squares, err := view.Export[uint64](p, 1, numbers+1, vmmc.WithName("squares"))
 	check(err)
-	self, err := os.Executable()
+	second := exec.CommandContext(ctx, os.Args[0], "square") // on the same node
+	second.Env, second.Stderr = append(os.Environ(), p.Environ()...), os.Stderr
+	check(second.Start())
+	todo, err := p.ImportName(ctx, "numbers") // waits until the second process has published it
 	check(err)
-	worker := exec.CommandContext(ctx, self, "work") // on the same node
-	worker.Env, worker.Stderr = append(os.Environ(), p.Environ()...), os.Stderr
-	check(worker.Start())
-	todo, err := queue.Dial[uint64](ctx, p, "jobs") // waits until the worker listens
-	check(err)
-	for n := range uint64(jobs) {
-		check(todo.Put(ctx, n+1))
+	for n := range uint32(numbers) {
+		check(todo.SendNotify(ctx, binary.NativeEndian.AppendUint32(nil, n+1), 0))
 	}
-	for range jobs {
-		r, err := results.Get(ctx)
+	for n := 1; n <= numbers; n++ {
+		s, err := view.Wait(ctx, squares, n, 0)
 		check(err)
-		fmt.Printf("job %d: %d\n", r.Job, r.Square)
+		fmt.Printf("%d squared is %d\n", n, s)
 	}
-	check(todo.Close(ctx))
-	check(worker.Wait())
-	check(results.Close())
+	check(squares.Close()) // the second process ends with it
+	check(second.Wait())
 }
 
-// work does the jobs.
-func work(ctx context.Context, p *vmmc.Process) {
-	todo, err := queue.Listen[uint64](ctx, p, "jobs")
+// square squares the numbers that it is notified of.
+func square(ctx context.Context, p *vmmc.Process) {
+	im, err := p.ImportName(ctx, "squares")
 	check(err)
-	results, err := queue.Dial[result](ctx, p, "results")
+	squares, err := view.RemoteOf[uint64](im)
 	check(err)
-	for range jobs {
-		n, err := todo.Get(ctx)
-		check(err)
-		check(results.Put(ctx, result{n, n * n}))
-	}
-	check(results.Close(ctx)) // waits until all are taken
-	check(todo.Close())
+	mem, err := p.Alloc(4)
+	check(err)
+	_, err = p.Publish(ctx, "numbers", mem.Bytes(), vmmc.WithHandler(func(n vmmc.Notification) {
+		check(squares.Store(ctx, int(n.Word), uint64(n.Word)*uint64(n.Word)))
+	}))
+	check(err)
+	<-im.Done()
 }
 
 func check(err error) {

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { testutil.Main(m) }
 func TestOutput(t *testing.T) {
 	want := ""
 	for n := 1; n <= 20; n++ {
-		want += fmt.Sprintf("job %d: %d\n", n, n*n)
+		want += fmt.Sprintf("%d squared is %d\n", n, n*n)
 	}
 	if got := exampletest.Output(t); got != want {
 		t.Errorf("printed\n%swant\n%s", got, want)

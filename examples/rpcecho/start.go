@@ -12,6 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/vrpc"
 )
 
+const name = "rpcecho" // by which clients on this node find the server
+
 // child serves by each transport, says where, and stays until its input ends.
 func child(ctx context.Context) error {
 	p, err := vmmc.Open(ctx, node.Embed())
@@ -24,8 +26,8 @@ func child(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	s.serving.Go(func() { _ = s.ServeVMMC(p, vrpc.Meeting) })
-	fmt.Println(s.tcp.Addr(), p.PID())
+	s.serving.Go(func() { _ = s.ServeVMMC(p, vrpc.Meeting, vmmc.WithName(name)) })
+	fmt.Println(s.tcp.Addr())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
@@ -65,11 +67,19 @@ func start(ctx context.Context, p *vmmc.Process) (*started, error) {
 			fmt.Fprintln(os.Stderr, "server:", err)
 		}
 	}}
-	var pid vmmc.PID
-	if _, err := fmt.Fscan(out, &s.address, &pid); err != nil {
+	if _, err := fmt.Fscan(out, &s.address); err != nil {
 		s.end()
 		return nil, fmt.Errorf("the server did not say where it is: %w", err)
 	}
-	s.process = vmmc.ProcessID{Node: p.Node(), PID: pid}
+	im, err := p.ImportName(ctx, name) // waits until the server has published it
+	if err != nil {
+		s.end()
+		return nil, err
+	}
+	s.process = im.Exporter()
+	if err := im.Close(); err != nil {
+		s.end()
+		return nil, err
+	}
 	return s, nil
 }
