@@ -72,7 +72,7 @@ var goPiece = regexp.MustCompile("(?s)(?:<!-- (\\S+) -->\n)?```go\n(.*?)```\n")
 
 // Pieces of Go on these pages are compiled and run: the file that each names has it.
 func TestPagesShowPiecesOfTests(t *testing.T) {
-	for _, page := range []string{"concepts.md", "testing.md"} {
+	for _, page := range []string{"concepts.md", "cookbook.md", "testing.md"} {
 		pieces := goPiece.FindAllStringSubmatch(read(t, page), -1)
 		if len(pieces) == 0 {
 			t.Errorf("%s shows no Go", page)

@@ -1,0 +1,9 @@
+package containers
+
+import (
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m) }
