@@ -106,3 +106,7 @@ check broken queue -DCLOSE -DNO_FENCE
 check ok group
 for flag in NO_SEQ EARLY; do check broken group -D$flag; done
 check broken group -DN=4 -DS=1 -DNO_FLOOD
+
+check ok call
+check ok call -DN=4 -DD=1
+for flag in REUSE NO_VOID NO_TAKEN FREE_EARLY NUMBER_FIRST; do check broken call -D$flag; done

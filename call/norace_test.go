@@ -1,0 +1,5 @@
+//go:build !race
+
+package call_test
+
+const raceEnabled = false
