@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/cert"
+	"github.com/vmmc-go/vmmc/internal/cluster"
+	"github.com/vmmc-go/vmmc/internal/daemon"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/node"
 )
@@ -82,7 +86,7 @@ func post(ctx context.Context) error {
 		return err
 	}
 	defer p.Close()
-	im, err := p.ImportName(ctx, "board")
+	im, err := p.ImportName(ctx, testutil.Args()[0])
 	if err != nil {
 		return err
 	}
@@ -147,36 +151,62 @@ func line(t *testing.T, s *bufio.Scanner, want string) {
 	}
 }
 
-// exchange has two programs that wrap prepares write to each other's memory, and kills the one.
-func exchange(t *testing.T, socket string, wrap func(*exec.Cmd) *exec.Cmd) {
+// side is where one of two programs runs.
+type side struct {
+	socket string
+	wrap   func(*exec.Cmd) *exec.Cmd
+}
+
+// exchange has one program write to the other's memory, and kills that.
+func exchange(t *testing.T, server, client side, name, path string) {
 	t.Helper()
-	server := wrap(testutil.Command(t, "serve"))
-	serves := start(t, server, socket)
+	serve := server.wrap(testutil.Command(t, "serve"))
+	serves := start(t, serve, server.socket)
 	line(t, serves, "ready")
-	client := wrap(testutil.Command(t, "post"))
-	posts := start(t, client, socket)
-	line(t, posts, "mapped")
+	post := client.wrap(testutil.Command(t, "post", name))
+	posts := start(t, post, client.socket)
+	line(t, posts, path)
 	line(t, serves, "it came from a container")
-	if err := server.Process.Kill(); err != nil {
+	if err := serve.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	line(t, posts, "true")
-	if err := client.Wait(); err != nil {
+	if err := post.Wait(); err != nil {
 		t.Error(err)
 	}
-	_ = server.Wait()
+	_ = serve.Wait()
+}
+
+// same is an exchange of two programs that run alike.
+func same(t *testing.T, socket string, wrap func(*exec.Cmd) *exec.Cmd) {
+	t.Helper()
+	exchange(t, side{socket, wrap}, side{socket, wrap}, "board", "mapped")
+}
+
+// listen starts a node whose socket other users may use, too.
+func listen(t *testing.T) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "vmmc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n, err := node.Start(node.WithSocket(filepath.Join(dir, "s")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.Close)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(n.Socket(), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	return n.Socket()
 }
 
 // Containers that have the socket of the machine's daemon share memory: its descriptors come over
 // the socket, and no other namespace is shared.
 func TestContainersOfOneDaemon(t *testing.T) {
 	requireNamespaces(t)
-	n, err := node.Start(node.WithSocket(filepath.Join(t.TempDir(), "s")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Close()
-	exchange(t, n.Socket(), container)
+	same(t, listen(t), container)
 }
 
 // The daemon may be in a container of its own, whose PID namespace has no number for the programs.
@@ -185,7 +215,77 @@ func TestDaemonInAContainer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	daemon := container(testutil.Command(t, "daemon", socket))
 	line(t, start(t, daemon, socket), "ready")
-	exchange(t, socket, container)
+	same(t, socket, container)
+}
+
+// rootless is a container with a user namespace, in which the user is root.
+func rootless(cmd *exec.Cmd) *exec.Cmd {
+	cmd = container(cmd)
+	cmd.Args = slices.Insert(cmd.Args, 1, "--user", "--map-root-user")
+	return cmd
+}
+
+// Where a user namespace has a number for the daemon's user, nothing is different.
+func TestUserNamespace(t *testing.T) {
+	requireNamespaces(t)
+	same(t, listen(t), rootless)
+}
+
+// Where it has none, the kernel shows the daemon as nobody's, and programs do not trust that.
+func TestUserNamespaceWithoutTheDaemonsUser(t *testing.T) {
+	requireNamespaces(t)
+	setpriv, err := exec.LookPath("setpriv")
+	testutil.Require(t, err == nil, "needs the program setpriv")
+	socket := listen(t)
+	cmd := testutil.Command(t, "serve")
+	cmd.Path = testutil.CopyProgram(t, cmd.Path, filepath.Dir(socket)) // where the user may read it
+	if err := os.Chmod(cmd.Path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd = rootless(cmd)
+	cmd.Args = slices.Concat(
+		[]string{setpriv, "--reuid=64077", "--regid=64077", "--clear-groups"}, cmd.Args,
+	)
+	cmd.Path = setpriv
+	out := start(t, cmd, socket)
+	if out.Scan(); !strings.Contains(out.Text(), "not to be trusted") {
+		t.Errorf("it printed %q", out.Text())
+	}
+	_ = cmd.Wait()
+}
+
+// A program without a network exports to other nodes: its daemon hands it their connections. It
+// cannot import from them, as the importer makes the connection.
+func TestContainerWithoutANetwork(t *testing.T) {
+	requireNamespaces(t)
+	layout, err := cluster.Prepare(t.TempDir(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range layout.Nodes {
+		id, err := cert.Load(n.Certs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := daemon.Start(daemon.Config{
+			Name: n.Name, Listen: layout.Hosts[i].Control, Socket: n.Socket, Hosts: layout.Hosts,
+			Identity: id, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+	}
+	here := func(cmd *exec.Cmd) *exec.Cmd { return cmd }
+	one, two := layout.Nodes[0].Socket, layout.Nodes[1].Socket
+	exchange(t, side{one, container}, side{two, here}, "n1/board", "stream")
+
+	server := testutil.Command(t, "serve")
+	line(t, start(t, server, one), "ready")
+	posts := start(t, container(testutil.Command(t, "post", "n1/board")), two)
+	if posts.Scan(); !strings.Contains(posts.Text(), "unreachable") {
+		t.Errorf("it printed %q", posts.Text())
+	}
 }
 
 // A socket without a file is the network namespace's: another container does not find it.
@@ -230,7 +330,7 @@ func TestFilterOfSystemCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	exchange(t, n.Socket(), func(cmd *exec.Cmd) *exec.Cmd {
+	same(t, n.Socket(), func(cmd *exec.Cmd) *exec.Cmd {
 		testutil.Without(t, cmd, calls...)
 		return cmd
 	})

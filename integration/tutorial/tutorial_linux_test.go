@@ -21,7 +21,7 @@ import (
 var block = regexp.MustCompile("(?s)```(sh|text)\n(.*?)```\n")
 
 // stepBound is for a step that has everything built on a busy machine.
-const stepBound = 3 * time.Minute
+const stepBound = 5 * time.Minute
 
 // The commands of docs/tutorial.md work in a fresh clone, and print what it shows.
 func TestTutorial(t *testing.T) {
