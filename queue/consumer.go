@@ -40,12 +40,18 @@ type Consumer[T any] struct {
 	firstLane int                  // the lane where the next get begins
 	word      [wordSize]byte       // a count that is sent
 	ready     func() bool          // anyReady
+	ended     bool                 // reports whether a get has returned ErrEnd: then all do
 
 	closeMu sync.Mutex // Held by Close.
 
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // Replaced as a whole, under mu.
 	closed atomic.Bool             // Set under mu.
+	// Of the producers that the queue has in all, how many have ended; of these, those that were not
+	// closed or replaced; and of these, those that no get has returned yet. Guarded by mu.
+	finished int
+	lost     []*LostError
+	untold   []*LostError
 	// Dropped lanes that Close is to close again. Guarded by mu.
 	unclosed []*lane
 	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
@@ -64,6 +70,15 @@ type lane struct {
 	next   uint64    // the next value's number
 	sent   uint64    // next when sendCount was called last
 	number vmmc.Word // of the next value's slot
+	state  vmmc.Word // the producer's
+
+	// The rest is of queues that end.
+
+	// finished reports whether the producer was counted as one that has ended. Set under Consumer.mu.
+	finished atomic.Bool
+	// abandoned reports whether another producer has this one's place: its Dial failed before it had
+	// joined. Guarded by Consumer.mu.
+	abandoned bool
 
 	count   atomic.Uint32 // sent modulo 2^32
 	sending atomic.Bool   // reports whether a goroutine sends count, or has found that it cannot
@@ -137,12 +152,15 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 		return 0, err
 	}
 	l := &lane{im: theirs, next: c.opts.start, sent: c.opts.start}
-	header := func(b []byte) { c.writeHeader(b, c.opts.start) }
+	header := func(b []byte) { c.writeHeader(b, &c.opts) }
 	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
 	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
 		return 0, err
 	}
-	if err = c.advance(l, 0); err == nil {
+	if l.state, err = l.own.Word(stateOff); err == nil {
+		err = c.advance(l, 0)
+	}
+	if err == nil {
 		err = c.addLane(l)
 	}
 	if err != nil {
@@ -159,13 +177,29 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	switch {
 	case c.closed.Load():
 		return closedError("accept a producer")
-	case len(lanes) >= c.opts.producers:
-		return fmt.Errorf("there are %d producers", len(lanes))
+	case c.takenPlaces(lanes) >= c.opts.producers:
+		return fmt.Errorf("there are %d producers", c.opts.producers)
 	case l != nil:
 		lanes = append(slices.Clip(lanes), l)
 		c.lanes.Store(&lanes)
 	}
 	return nil
+}
+
+// takenPlaces is how many producers count for the bound on their number. mu is held.
+func (c *Consumer[T]) takenPlaces(lanes []*lane) (n int) {
+	if !c.opts.ends {
+		return len(lanes)
+	}
+	for _, l := range lanes {
+		if l.isOver() && l.state.Load() == stateNone {
+			l.abandoned = true
+		}
+		if !l.abandoned && !l.finished.Load() {
+			n++
+		}
+	}
+	return n + c.finished
 }
 
 // isOver reports whether the producer has ended. If it has died, or was closed after all values
@@ -192,10 +226,15 @@ func (c *Consumer[T]) hasValue(l *lane) bool {
 	return l.number.Load() == c.number(l.next)
 }
 
-// anyReady reports whether a lane has a value or is over. It only reads.
+// hasEnded reports whether the producer has sent an end mark that was not counted yet.
+func (c *Consumer[T]) hasEnded(l *lane) bool {
+	return c.opts.ends && l.state.Load() == stateEnded && !l.finished.Load()
+}
+
+// anyReady reports whether a lane has a value, or an end. It only reads.
 func (c *Consumer[T]) anyReady() bool {
 	for _, l := range *c.lanes.Load() {
-		if c.hasValue(l) || l.isOver() {
+		if c.hasValue(l) || l.isOver() || c.hasEnded(l) {
 			return true
 		}
 	}
@@ -221,7 +260,8 @@ func (c *Consumer[T]) op() string { return fmt.Sprintf("get from queue %q", c.na
 
 // Get takes a value, and waits while there is none, also while there is no producer. Errors:
 // [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends, [vmmc.ErrClosed],
-// [vmmc.ErrNotInHandler]. After an error no value was taken.
+// [vmmc.ErrNotInHandler]; with [Producers] also [ErrEnd], and a [*LostError] when a producer has
+// ended without a Close that succeeded. After an error no value was taken.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
@@ -238,6 +278,9 @@ func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
 // fill waits for one value.
 func (c *Consumer[T]) fill(ctx context.Context) error {
 	for c.takeSome(c.one) == 0 {
+		if err := c.endError(); err != nil {
+			return err
+		}
 		if err := c.wait(ctx); err != nil {
 			return err
 		}
@@ -259,6 +302,9 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 		if n := c.takeSome(dst); n > 0 {
 			return n, nil
 		}
+		if err := c.endError(); err != nil {
+			return 0, err
+		}
 		if err := c.wait(ctx); err != nil {
 			return 0, err
 		}
@@ -267,7 +313,7 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 }
 
 // TryGet takes a value if there is one, and no other call of this consumer is under way; otherwise
-// it returns false. The error is [vmmc.ErrClosed] or [vmmc.ErrNotInHandler].
+// it returns false. Errors as [Consumer.Get], without those of a context.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
@@ -282,20 +328,21 @@ func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
 		return v, false, closedError(c.op())
 	}
 	if c.takeSome(c.one) == 0 {
-		return v, false, nil
+		return v, false, c.endError()
 	}
 	return c.one[0], true, nil
 }
 
-// All takes all values, until the context ends, the queue is closed, or the loop is left. Its last
-// pair is the error, as of [Consumer.Get].
+// All takes all values, until the queue or the context ends, the queue is closed, or the loop is
+// left. Unless the queue has ended ([ErrEnd]), its last pair is the error, as of [Consumer.Get].
+// After a [*LostError] another All goes on with the other producers' values.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
 			v, err := c.Get(ctx)
-			if !yield(v, err) || err != nil {
+			if errors.Is(err, ErrEnd) || !yield(v, err) || err != nil {
 				return
 			}
 		}
@@ -304,6 +351,9 @@ func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
 
 // takeSome takes values of all lanes, beginning behind the lane that gave the last one.
 func (c *Consumer[T]) takeSome(dst []T) (n int) {
+	if c.ended {
+		return 0
+	}
 	lanes, first := *c.lanes.Load(), c.firstLane
 	for k := range lanes {
 		at := (first + k) % len(lanes)
@@ -311,10 +361,11 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 		got := c.take(l, dst[n:])
 		if got == 0 {
 			pair.At("lane.empty")
-			if l.isOver() {
+			over := l.isOver() // before hasEnded: a mark may have arrived before the end
+			if over || c.hasEnded(l) {
 				// a value may have arrived before the end and after the first look
 				if got = c.take(l, dst[n:]); got == 0 {
-					c.drop(l)
+					c.finish(l, over)
 				}
 			}
 		}
@@ -378,6 +429,77 @@ func (c *Consumer[T]) sendCountLater(l *lane) {
 			return
 		}
 	}
+}
+
+// finish is called when a lane has no values and its producer's end mark is there, or it is over. A
+// lane with an end mark stays until it is over: its end could overtake the last count.
+func (c *Consumer[T]) finish(l *lane, over bool) {
+	if !c.opts.ends || !c.countEnd(l) || over {
+		c.drop(l)
+	}
+}
+
+// countEnd counts a producer that has ended, if it had a place. It reports whether the producer has
+// sent an end mark that holds.
+func (c *Consumer[T]) countEnd(l *lane) bool {
+	pair.At("lane.ended")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, count := l.state.Load(), binary.NativeEndian.Uint32(l.own.Bytes()[countOff:])
+	marked := state == stateEnded && count == uint32(l.next)
+	if l.abandoned || l.finished.Load() || state == stateNone {
+		return marked
+	}
+	l.finished.Store(true)
+	c.finished++
+	if marked {
+		return true
+	}
+	e := &LostError{Queue: c.name, Producer: l.im.Exporter(), Values: l.next - c.opts.start}
+	if e.Err = l.im.Err(); e.Err == nil {
+		e.Err = errors.New("its end mark counts other values than those that it has put")
+	}
+	c.lost, c.untold = append(c.lost, e), append(c.untold, e)
+	return false
+}
+
+// endError is the error of a get that finds no value in a queue that ends: a producer that was
+// lost, or the end.
+func (c *Consumer[T]) endError() error {
+	if !c.opts.ends {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case len(c.untold) > 0:
+		e := c.untold[0]
+		c.untold = c.untold[1:]
+		return e
+	case c.finished < c.opts.producers:
+		return nil
+	case len(c.lost) > 0:
+		return c.lost[0]
+	}
+	c.ended = true
+	return fmt.Errorf("%s: %w", c.op(), ErrEnd)
+}
+
+// Replace lets another producer dial in place of one that was lost, of which a get has told. The
+// queue then ends as if the lost one had never been. It reports whether it did: not for a second
+// time, nor for what is not of this queue.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) Replace(lost *LostError) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.lost, lost)
+	if i < 0 || slices.Contains(c.untold, lost) {
+		return false
+	}
+	c.lost = slices.Delete(c.lost, i, i+1)
+	c.finished--
+	return true
 }
 
 // drop removes a lane that is over and has no values.

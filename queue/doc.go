@@ -38,6 +38,13 @@
 // A link between nodes that is lost ends the queue for that producer as death does, unless the
 // processes were opened with [vmmc.WithResume].
 //
+// # The end
+//
+// A queue goes on until its consumer closes it. One for a number of producers ([Producers]) ends
+// when all of them have been closed: gets return [ErrEnd] when all values are taken. A producer
+// that has ended without a Close that succeeds is never taken for one that was closed: a get
+// returns a [*LostError], which names it.
+//
 // # Memory
 //
 // Values lie in the consumer's memory. Each producer costs it as many slots as [Slots] says, each

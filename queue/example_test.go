@@ -129,6 +129,43 @@ func ExampleOption() {
 	// Output: true
 }
 
+// A queue for a number of producers ends when all have been closed. One that was lost is told, and
+// may be replaced.
+func ExampleProducers() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	jobs, err := queue.Listen[Job](ctx, a, "jobs", queue.Producers(1))
+	check(err)
+	defer jobs.Close()
+
+	q, err := queue.Dial[Job](ctx, b, "jobs")
+	check(err)
+	check(q.Put(ctx, Job{ID: 1}))
+	check(b.Close()) // as if it had died
+	job, err := jobs.Get(ctx)
+	check(err)
+	fmt.Println(job.ID)
+	_, err = jobs.Get(ctx)
+	var lost *queue.LostError
+	fmt.Println(errors.As(err, &lost), lost.Queue, lost.Producer == b.ID(), lost.Values, lost.Err != nil)
+	fmt.Println(jobs.Replace(lost))
+
+	done := make(chan error)
+	go func() {
+		q, err := queue.Dial[Job](ctx, a, "jobs")
+		check(err)
+		done <- q.Close(ctx)
+	}()
+	_, err = jobs.Get(ctx)
+	fmt.Println(errors.Is(err, queue.ErrEnd), <-done)
+	// Output:
+	// 1
+	// true jobs true 1 true
+	// true
+	// true <nil>
+}
+
 // processes are two of a node of their own.
 func processes(ctx context.Context) (a, b *vmmc.Process, end func()) {
 	n, err := node.Start()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -28,12 +29,13 @@ type Producer[T any] struct {
 	lane  *vmmc.Import
 	own   buffer
 	taken vmmc.Word // the consumer's acknowledgement, in own
+	marks bool      // reports whether the consumer wants the producer's states
 
 	sem   *semaphore.Semaphore // The producer's lock. It guards one, batch and inDoubt.
 	one   []T                  // one value, which must not lie on a stack
 	batch []byte               // the last message's slots
-	// inDoubt is how many values batch has if the last message's outcome is unknown: the consumer may
-	// have got some. They are sent again before others are.
+	// inDoubt is how many values batch has if the last message's outcome is unknown: the consumer
+	// may have got some. They are sent again before others are.
 	inDoubt int
 
 	put atomic.Uint64 // the number of the next value; stored by the lock's holder
@@ -93,7 +95,10 @@ func dial[T any](
 		q.lane, err = pair.Dial(ctx, p, im, bellOff, q.own.Export)
 	}
 	if err == nil {
-		if err = q.useHeader(ctx); err != nil {
+		if err = q.useHeader(ctx); err == nil {
+			err = q.join(ctx)
+		}
+		if err != nil {
 			err = errors.Join(err, q.lane.Close())
 		}
 	}
@@ -135,11 +140,56 @@ func (q *Producer[T]) useHeader(ctx context.Context) error {
 	if err != nil {
 		return badHeader(err)
 	}
-	q.geometry = r
+	q.geometry, q.marks = r, binary.NativeEndian.Uint32(b[marksOff:]) != 0
 	q.put.Store(start)
 	q.taken.Store(uint32(start)) // the consumer stores here when it has taken a value
 	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
 	q.batch = make([]byte, int(most)*r.slot)
+	return nil
+}
+
+// withdrawTime bounds how long a Dial whose context has ended waits until it can withdraw.
+const withdrawTime = time.Second
+
+// join tells the consumer that this producer has joined. A join that is given up is withdrawn:
+// otherwise the consumer would take it for a producer that was lost.
+func (q *Producer[T]) join(ctx context.Context) error {
+	if !q.marks {
+		return nil
+	}
+	pair.At("dial.entered")
+	err := q.sendState(ctx, stateJoined)
+	if err != nil {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
+		defer stop()
+		_ = q.sendState(ctx, stateNone)
+	}
+	return err
+}
+
+// sendState returns when the consumer has the state, also if this process is killed then.
+func (q *Producer[T]) sendState(ctx context.Context, state uint32) error {
+	var word [wordSize]byte
+	binary.NativeEndian.PutUint32(word[:], state)
+	if err := q.lane.Send(ctx, word[:], stateOff); err != nil {
+		return err
+	}
+	return q.lane.Fence(ctx)
+}
+
+// markEnd tells the consumer that no value follows those that were put. It arrives behind them.
+func (q *Producer[T]) markEnd(ctx context.Context) error {
+	if !q.marks {
+		return nil
+	}
+	pair.At("close.unmarked")
+	var words [2 * wordSize]byte
+	binary.NativeEndian.PutUint32(words[:], uint32(q.put.Load()))
+	binary.NativeEndian.PutUint32(words[stateOff-countOff:], stateEnded)
+	if err := q.lane.Send(ctx, words[:], countOff); err != nil {
+		return err
+	}
+	pair.At("close.marked")
 	return nil
 }
 
@@ -375,21 +425,42 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 	if err := q.resend(ctx); err != nil {
 		return err
 	}
+	err := q.markEnd(ctx)
 	for last := uint32(q.put.Load()); ; {
 		seen := q.taken.Load()
 		if seen == last {
-			return nil
+			return q.fenceEnd(ctx, err)
+		}
+		if err != nil {
+			return err
 		}
 		if _, err := q.room(); err != nil {
 			return err
 		}
 		pair.At("close.wait")
-		// Unlike WaitWord it awaits counts that arrive behind the first signs of the consumer's end.
+		// Unlike WaitWord it awaits counts that arrive behind the first signs of the consumer's
+		// end.
 		w := vmmc.Watch{Word: q.taken, Old: seen, From: q.lane}
 		if _, err := q.p.WaitAny(ctx, w); err != nil {
 			return err
 		}
 	}
+}
+
+// fenceEnd waits until the consumer has the end mark, which the end of this producer's export could
+// overtake. err is that of sending the mark. A consumer that has ended needs none.
+func (q *Producer[T]) fenceEnd(ctx context.Context, err error) error {
+	if !q.marks {
+		return nil
+	}
+	if err == nil {
+		pair.At("close.fence")
+		err = q.lane.Fence(ctx)
+	}
+	if end := q.lane.Err(); errors.Is(end, vmmc.ErrPeerGone) || errors.Is(end, vmmc.ErrRevoked) {
+		return nil
+	}
+	return err
 }
 
 // release gives back what the producer has.

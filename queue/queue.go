@@ -19,7 +19,7 @@ const (
 	bellOff       = 60 // a word: that of diallers' notifications
 	letterboxSize = 64
 
-	magic = "vmmcqu\x00\x02"
+	magic = "vmmcqu\x00\x03"
 )
 
 // A lane is the consumer's export for one producer: a header, which the producer reads when it
@@ -33,9 +33,21 @@ const (
 // consumer expects next. Once the consumer sees it, all of the message is there. It looks at no
 // number before it has seen the one before (docs/models: queue).
 const (
-	slotsOff   = 0 // a word: the number of slots, a power of two
-	startOff   = 8 // 8 bytes: the number of the first value
+	slotsOff   = 0  // a word: the number of slots, a power of two
+	marksOff   = 4  // a word: 1 if the producer is to say how far it is, in the state below
+	startOff   = 8  // 8 bytes: the number of the first value
+	countOff   = 16 // a word: the number of the value behind the last one, modulo 2^32
+	stateOff   = 20 // a word: the producer's state
 	laneHeader = 64
+)
+
+// The states of a producer. A producer of a queue that ends ([Producers]) sends each to its lane:
+// it has joined before Dial returns, and it has ended, together with the count, behind the last
+// value. So a lane whose producer is gone without an end mark is one whose producer was lost.
+const (
+	stateNone = iota
+	stateJoined
+	stateEnded
 )
 
 // A producer's export has the listener's answer, and a cumulative acknowledgement: the number of
@@ -96,6 +108,7 @@ type options struct {
 	start  uint64
 
 	producers int
+	ends      bool // reports whether producers has a place for each producer, which stays taken
 }
 
 var defaults = options{slots: 1024, producers: 1024}
@@ -118,6 +131,13 @@ func Slots(n int) Option { return func(o *options) { o.slots = n } }
 //
 // Experimental: it may change in any release.
 func MaxProducers(n int) Option { return func(o *options) { o.producers = n } }
+
+// Producers is how many producers the queue has in all, and makes the queue end: when so many have
+// been closed and all values are taken, gets return [ErrEnd]. A producer that ends without a Close
+// is told by a [*LostError]. [Dial] of one more fails with [vmmc.ErrNoMem], see [Consumer.Replace].
+//
+// Experimental: it may change in any release.
+func Producers(n int) Option { return func(o *options) { o.producers, o.ends = n, true } }
 
 // Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does. A process
 // that may dial can also keep others from dialling later.
@@ -161,9 +181,12 @@ func (o *options) laneGeometry(size int) (geometry, error) {
 }
 
 // writeHeader writes a lane's header.
-func (r *geometry) writeHeader(b []byte, start uint64) {
+func (r *geometry) writeHeader(b []byte, o *options) {
 	binary.NativeEndian.PutUint32(b[slotsOff:], uint32(r.slots))
-	binary.NativeEndian.PutUint64(b[startOff:], start)
+	binary.NativeEndian.PutUint64(b[startOff:], o.start)
+	if o.ends {
+		binary.NativeEndian.PutUint32(b[marksOff:], 1)
+	}
 }
 
 // readHeader reads a lane's header, whose exporter may not be a consumer of this package. The lane

@@ -4,9 +4,11 @@
  * is the number of its first value. Up to D messages are in doubt: they arrive not at all, in part, or whole, and P repeats
  * them before it sends others. C acknowledges after Q values, and when it finds the lane empty; if the link is busy, a
  * goroutine (Later) sends the newest count. P closes when all is taken. With KILLP or KILLC that process is killed at any
- * step: of P's messages a prefix arrives. With CLOSE C is closed when it has taken all values.
+ * step: of P's messages a prefix arrives. With CLOSE C is closed when it has taken all values. With END the queue ends: P
+ * sends an end mark behind its values.
  * Checked: C takes values whole and in order; no value overwrites one that is not copied; C leaves nothing that has
- * arrived; a P whose values were all taken learns that, though C is closed at once; neither process waits for ever.
+ * arrived; a P whose values were all taken learns that, though C is closed at once; neither process waits for ever. With
+ * END: C finds an end only when it has taken all, and loses no P that was not killed.
  * Flags that break it:
  *   -DLOOK_AHEAD        C takes a value when it sees the number of the next one
  *   -DUPWARDS           the last word of a message is the number of its last value
@@ -18,6 +20,11 @@
  *   -DNO_FROM           a wait does not end with the other process
  *   -DNO_SECOND_LOOK    (KILLP) C drops the lane of a P that is gone without another look
  *   -DNO_FENCE          (CLOSE) C ends the lane while its last count is in flight
+ *   -DMARK_EARLY        (END) P sends the mark before it repeats the message that is in doubt
+ *   -DMARK_NO_FENCE     (END) P ends while its mark is in flight
+ *   -DMARK_BLIND        (END) C counts the end without another look at the lane
+ *   -DMARK_FIRST        (END) C looks at the mark before it looks whether P is gone
+ *   -DNO_MARK           (END, KILLP) C takes the end of P's process for the end
  * Run: spin -a [flags] queue.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef N
@@ -60,12 +67,17 @@ byte taken;            /* P's memory: the last count that has arrived */
 byte count;            /* the newest count */
 bool sending, later;   /* a goroutine sends counts; Later is to do so */
 bool pdead, pdone, pgone, cdead, cgone;
+bool mark;             /* C's memory: P's end mark */
+bool clean, lost;      /* what C has told of P */
 chan net = [2] of { byte, byte, bool };  /* from P: the first value, how many, and whether all of it arrives */
 chan acks = [1] of { byte };             /* from C */
 
-active proctype P() { byte put, many, doubt, doubts;
+active proctype P() { byte put, many, doubt, doubts; bool marked;
   {
   do
+#ifdef MARK_EARLY
+  :: doubt > 0 && put == N && !marked -> net!0,0,true; marked = true
+#endif
   :: doubt > 0 && taken != put ->
 #ifndef NO_RESEND
      net!put-doubt,doubt,true;
@@ -96,10 +108,21 @@ active proctype P() { byte put, many, doubt, doubts;
      fi;
      put = put+many
   od;
+#ifdef END
+  if
+  :: !marked -> net!0,0,true
+  :: else
+  fi;
+#endif
   do
   :: taken == put -> break
   :: taken != put && CGONE -> assert(cdead || copied < put); break
   od;
+#ifdef END
+#ifndef MARK_NO_FENCE
+  (mark || CGONE);
+#endif
+#endif
 over:
   pdone = true
   } unless { pdead }
@@ -112,6 +135,10 @@ active proctype Net() { byte first, many, left; bool whole;
 end:
   do
   :: net?first,many,whole ->
+     if
+     :: many == 0 -> mark = true; goto end
+     :: else
+     fi;
      left = (many == 2 -> 7 : 1);
      do
      :: left & 1 -> STORE(first); left = left-1
@@ -125,7 +152,7 @@ end:
      :: !whole
      fi
   :: pdead -> goto gone
-  :: pdone && empty(net) -> goto gone
+  :: pdone -> goto gone
   od;
 gone:
   pgone = true
@@ -140,7 +167,7 @@ inline SENDCOUNT() {
   :: !mine
   fi }
 
-active proctype C() { byte next, sent; bool mine;
+active proctype C() { byte next, sent; bool mine, mk, gn;
   {
   do
   :: SEES(next) ->
@@ -172,6 +199,29 @@ active proctype C() { byte next, sent; bool mine;
      :: else
      fi;
 #endif
+#ifdef END
+#ifdef MARK_FIRST
+     mk = mark; gn = pgone;
+#else
+     gn = pgone; mk = mark;
+#endif
+     if
+     :: mk || gn ->
+#ifndef MARK_BLIND
+        if
+        :: SEES(next) -> goto again
+        :: else
+        fi;
+#endif
+#ifdef NO_MARK
+        mk = true;
+#endif
+        clean = mk; lost = !mk;
+        goto ended
+     :: else -> (SEES(next) || mark || PGONE)
+     fi;
+again:
+#else
      if
      :: pgone ->
 #ifdef NO_SECOND_LOOK
@@ -184,7 +234,11 @@ active proctype C() { byte next, sent; bool mine;
 #endif
      :: !pgone -> (SEES(next) || PGONE)
      fi
+#endif
   od;
+ended:
+  assert(!clean || next == N);
+  assert(!lost || pdead);
   assert(!SEES(next));
   goto over;
 close:
