@@ -37,7 +37,8 @@ const (
 
 // frozen are the packages whose API is in v1.txt.
 var frozen = []string{
-	"", "/call", "/group", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc", "/vrpc/portmap", "/xdr",
+	"", "/call", "/channel", "/group", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc",
+	"/vrpc/portmap", "/xdr",
 }
 
 // free are the trees whose packages users do not import: they have no promise.

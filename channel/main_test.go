@@ -1,0 +1,173 @@
+package channel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/channel"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+// step is what happens at the protocol's steps.
+var step atomic.Pointer[func(string)]
+
+func TestMain(m *testing.M) {
+	pair.Step = func(s string) {
+		if f := step.Load(); f != nil {
+			(*f)(s)
+		}
+	}
+	vmmctest.Role("sender", send)
+	vmmctest.Role("receiver", receive)
+	vmmctest.Main(m)
+}
+
+// bound is a guard against hanging.
+const bound = time.Minute
+
+func within(t testing.TB) context.Context {
+	ctx, stop := context.WithTimeout(context.Background(), bound)
+	t.Cleanup(stop)
+	return ctx
+}
+
+// eventually waits for what happens by itself.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for ctx := within(t); !cond(); time.Sleep(time.Millisecond) {
+		if ctx.Err() != nil {
+			t.Fatalf("it does not happen that %s", what)
+		}
+	}
+}
+
+// item is a value that can be told from a torn one.
+type item struct {
+	From, N uint32
+	Not     [6]uint32 // ^N, six times
+}
+
+func newItem(from, n uint32) item {
+	v := item{From: from, N: n}
+	for i := range v.Not {
+		v.Not[i] = ^n
+	}
+	return v
+}
+
+// tally checks that each sender's values are a prefix, and whole.
+type tally map[uint32]uint32
+
+func (s tally) add(t testing.TB, v item) {
+	t.Helper()
+	if v != newItem(v.From, s[v.From]) {
+		t.Fatalf("value %d of sender %d, want %d: %+v", v.N, v.From, s[v.From], v)
+	}
+	s[v.From]++
+}
+
+// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
+// file exists.
+func pauseAt(at, nth, file string) {
+	n, err := strconv.Atoi(nth)
+	if err != nil {
+		panic(err)
+	}
+	var met atomic.Int32
+	pause := func(s string) {
+		if s == at && met.Add(1) == int32(n) {
+			fmt.Println(s)
+			for {
+				if _, err := os.Stat(file); err == nil {
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+	step.Store(&pause)
+}
+
+// send is a child: name, number, values, step, how often, file. It sends values and closes.
+func send(ctx context.Context, p *vmmc.Process, args ...string) error {
+	pauseAt(args[3], args[4], args[5])
+	from, err1 := strconv.Atoi(args[1])
+	n, err2 := strconv.Atoi(args[2])
+	s, err := channel.Dial[item](ctx, p, args[0])
+	if err := errors.Join(err, err1, err2); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := s.Send(ctx, newItem(uint32(from), uint32(i))); err != nil {
+			return err
+		}
+	}
+	return s.Close(ctx)
+}
+
+// receive is a child: name, senders, step, how often, file. It prints how many values of one sender
+// it has received when the channel is closed.
+func receive(ctx context.Context, p *vmmc.Process, args ...string) error {
+	pauseAt(args[2], args[3], args[4])
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	c, err := channel.Make[item](ctx, p, args[0], channel.Senders(n), channel.Buffer(4))
+	if err != nil {
+		return err
+	}
+	got := uint32(0)
+	for v, err := range c.All(ctx) {
+		if err != nil {
+			return err
+		}
+		if v != newItem(v.From, got) {
+			return fmt.Errorf("value %d, want %d", v.N, got)
+		}
+		got++
+	}
+	fmt.Println(got)
+	return c.Close()
+}
+
+// where is on how many nodes a test runs: the receiver on the first, senders on the last.
+var where = []struct {
+	name  string
+	nodes int
+}{{"one node", 1}, {"two nodes", 2}}
+
+const name = "n1/channel"
+
+func newChan(t testing.TB, p *vmmc.Process, opts ...channel.Option) *channel.Chan[item] {
+	t.Helper()
+	c, err := channel.Make[item](within(t), p, name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func dial(t testing.TB, p *vmmc.Process) *channel.Sender[item] {
+	t.Helper()
+	s, err := channel.Dial[item](within(t), p, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
