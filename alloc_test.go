@@ -1,6 +1,7 @@
 package vmmc_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -55,7 +56,11 @@ func TestAllocations(t *testing.T) {
 					}
 					return err
 				}, 1},
-				"Send to an address":     {func() error { return space.Send(ctx, small, addr) }, 0},
+				"Send to an address": {func() error { return space.Send(ctx, small, addr) }, 0},
+				"Process.Fence": {func() error {
+					err := s.im.Send(ctx, small, 0)
+					return errors.Join(err, s.a.Fence(ctx))
+				}, 0},
 				"FetchAdd64":             {func() error { _, err := s.im.FetchAdd64(ctx, 0, 1); return err }, 0},
 				"SendV":                  {func() error { return s.im.SendV(ctx, [][]byte{small, small}, 0) }, 0},
 				"a SendV of 48 KiB":      {func() error { return s.im.SendV(ctx, [][]byte{small, large[:48<<10], small}, 0) }, 0},

@@ -333,8 +333,8 @@ func (t *exporters) startLink(l *exporterLink, fd int, pages *link.Pages, terms 
 	return nil
 }
 
-// ready returns the links that are ready.
-func (t *exporters) ready() (links []*exporterLink) {
+// ready appends the links that are ready.
+func (t *exporters) ready(links []*exporterLink) []*exporterLink {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.links {
@@ -348,8 +348,9 @@ func (t *exporters) ready() (links []*exporterLink) {
 // fence waits until the exporter has applied all messages before, those of closed imports included.
 // It fails if an import that is open ends meanwhile.
 func (l *exporterLink) fence(ctx context.Context) error {
+	var room [8]*Import
+	imports := room[:0]
 	l.mu.Lock()
-	var imports []*Import
 	for _, im := range l.imports {
 		if im.state == importOpen {
 			imports = append(imports, im)

@@ -362,17 +362,48 @@ func (p *Process) Fence(ctx context.Context) error {
 	if p.closed.Load() {
 		return fail("fence", code.New(code.Closed, "the process is closed"))
 	}
-	links := p.exporters.ready()
+	var room [4]*exporterLink // a lock's Unlock fences: with few exporters nothing is allocated
+	links := p.exporters.ready(room[:0])
+	var err error
+	waits := links[:0]
+	for _, l := range links {
+		if l.requester.AllApplied() { // returns at once, and says which imports have ended
+			err = joined(err, l.fence(ctx))
+		} else {
+			waits = append(waits, l)
+		}
+	}
+	if len(waits) == 1 {
+		err = joined(err, waits[0].fence(ctx))
+	} else if len(waits) > 1 {
+		err = joined(err, fenceAll(ctx, waits))
+	}
+	if err != nil {
+		return fail("fence", err)
+	}
+	return nil
+}
+
+// fenceAll fences links at the same time.
+func fenceAll(ctx context.Context, links []*exporterLink) error {
 	errs := make([]error, len(links))
 	var wg sync.WaitGroup
 	for i, l := range links {
 		wg.Go(func() { errs[i] = l.fence(ctx) })
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return fail("fence", err)
+	return errors.Join(errs...)
+}
+
+// joined is errors.Join, which allocates nothing where there is one error at most.
+func joined(a, b error) error {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
 	}
-	return nil
+	return errors.Join(a, b)
 }
 
 // Release is the version of this library.

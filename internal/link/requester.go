@@ -178,6 +178,11 @@ func (rq *Requester) WaitApplied(ctx context.Context) error {
 	return rq.waitAcked(ctx, rq.lastSeq.Load())
 }
 
+// AllApplied reports whether [Requester.WaitApplied] would return at once, without an error.
+func (rq *Requester) AllApplied() bool {
+	return !rq.backlog.busy() && rq.ackedSeq.Load() >= rq.lastSeq.Load()
+}
+
 // await waits until ready is true, of which event tells. own is the stream to write on meanwhile,
 // or nil.
 func (rq *Requester) await(
