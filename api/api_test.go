@@ -37,7 +37,7 @@ const (
 
 // frozen are the packages whose API is in v1.txt.
 var frozen = []string{
-	"", "/call", "/channel", "/group", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc",
+	"", "/call", "/channel", "/group", "/lock", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc",
 	"/vrpc/portmap", "/xdr",
 }
 

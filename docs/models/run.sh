@@ -115,3 +115,10 @@ check broken group -DN=4 -DS=1 -DNO_FLOOD
 check ok call
 check ok call -DN=4 -DD=1
 for flag in REUSE NO_VOID NO_TAKEN FREE_EARLY NUMBER_FIRST; do check broken call -D$flag; done
+
+check ok lock
+check ok lock -DN=3 -DLOCKS=1
+check ok lock -DLIES=1 -DLOCKS=1
+for flag in GONE_EARLY NO_FENCE NO_RECALL PLAIN_RECALL KEEP_GRANT DROP_DIED TAKE_GRANT; do check broken lock -D$flag; done
+check broken lock -DN=3 -DDROP_IDLE
+for flag in ANY_RELEASE ONE_WORD; do check broken lock -DLIES=1 -DLOCKS=1 -D$flag; done
