@@ -37,7 +37,8 @@ const (
 
 // frozen are the packages whose API is in v1.txt.
 var frozen = []string{
-	"", "/call", "/channel", "/group", "/lock", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc",
+	"",
+	"/broadcast", "/call", "/channel", "/group", "/lock", "/manual", "/node", "/queue", "/view", "/vmmctest", "/vrpc",
 	"/vrpc/portmap", "/xdr",
 }
 

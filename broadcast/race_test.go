@@ -1,0 +1,5 @@
+//go:build race
+
+package broadcast_test
+
+const raceEnabled = true
