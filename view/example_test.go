@@ -189,6 +189,24 @@ func ExampleTypeError() {
 	// a peer may store what is neither true nor false into bool: use uint8
 }
 
+// The text of a layout, which another program has sent.
+func ExampleCheck() {
+	type Point struct{ X, Y uint32 }
+	l, err := view.LayoutOf[Point]()
+	check(err)
+	fmt.Println(l.Text, view.Check[Point](l.Text))
+
+	err = view.Check[Point]("le:{u32 X;f32 Y}")
+	if e := (*view.LayoutError)(nil); errors.As(err, &e) {
+		fmt.Println(e.Field)
+		fmt.Println(e.Why)
+	}
+	// Output:
+	// le:{u32 X;u32 Y} <nil>
+	// Y
+	// field Y is "f32 Y" there and "u32 Y" here
+}
+
 // Memory that the program has, and an import that it has.
 func ExampleExportBytes() {
 	ctx := context.Background()

@@ -74,6 +74,23 @@ func (l *layout) elements(label []byte, size int) (int, error) {
 	return 0, e
 }
 
+// Check compares T's layout with the [Layout.Text] of another program, which may be any string. It
+// is for protocols that carry several layouts, or one that a label has no room for. Errors: a
+// [*TypeError]; [ErrLayout], with a [*LayoutError] that says what differs.
+//
+// Experimental: it may change in any release.
+func Check[T any](text string) error {
+	l, err := layoutOf[T]()
+	if err != nil || text == l.Text {
+		return err
+	}
+	e := &LayoutError{Ours: l.Text, Theirs: text}
+	if e.Field, e.Why = l.difference(text); e.Why == "" {
+		e.Why = "the exporter's text is cut off"
+	}
+	return e
+}
+
 // difference returns the first field whose description differs in another text, and how. why is ""
 // if none does, as far as the other text goes.
 func (l *layout) difference(theirs string) (path, why string) {

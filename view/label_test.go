@@ -23,6 +23,8 @@ func FuzzLabel(f *testing.F) {
 	}
 	good := l.label(3)
 	f.Add(good, 3*l.Size)
+	f.Add([]byte(l.Text), 1)
+	f.Add([]byte(l.Text[:len(l.Text)-1]), 1)
 	f.Add(good, 3*l.Size-1)
 	f.Add(l.label(0), 64)
 	f.Add(l.label(-1), 64)
@@ -34,6 +36,9 @@ func FuzzLabel(f *testing.F) {
 	f.Add([]byte(strings.Replace(string(good), "le:", "", 1)), 100)
 	f.Add(append(good, "{{{{{{;}}}}}}}}}}"...), 100)
 	f.Fuzz(func(t *testing.T, label []byte, size int) {
+		if err := Check[labelled](string(label)); (err == nil) != (string(label) == l.Text) {
+			t.Fatalf("the text %q: %v", label, err)
+		}
 		if size <= 0 { // no import has that
 			return
 		}
