@@ -122,3 +122,8 @@ check ok lock -DLIES=1 -DLOCKS=1
 for flag in GONE_EARLY NO_FENCE NO_RECALL PLAIN_RECALL KEEP_GRANT DROP_DIED TAKE_GRANT; do check broken lock -D$flag; done
 check broken lock -DN=3 -DDROP_IDLE
 for flag in ANY_RELEASE ONE_WORD; do check broken lock -DLIES=1 -DLOCKS=1 -D$flag; done
+
+check ok table
+for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done
+check ok table -DCHAIN
+for flag in NO_MOVED NO_INHERIT NO_HOME NO_SET DROP_FIRST FILL_FIRST; do check broken table -DCHAIN -D$flag; done

@@ -1,0 +1,384 @@
+package table
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+)
+
+// Replica is a copy of a table in this process, which follows the changes of its owner.
+//
+// Experimental: it may change in any release.
+type Replica[K comparable, V any] struct {
+	own     *Table[K, V]
+	from    *Reader[K, V]
+	source  *source
+	buf     []byte
+	pending map[uint32]bool // homes whose changes are not applied
+	seen    uint64          // the owner's count of changes, of which the others are applied
+
+	count   atomic.Uint64 // the owner's count of changes, of which all are applied
+	every   time.Duration
+	ctx     context.Context //nolint:containedctx // ends with Close
+	stop    context.CancelCauseFunc
+	stopped chan struct{} // Closed when the replica follows no more, and err is set.
+	err     error
+}
+
+// Every is how often a replica looks for changes while there are none; without it that is every
+// millisecond. A look is one get of 12 bytes.
+//
+// Experimental: it may change in any release.
+func Every(d time.Duration) Option { return func(o *options) { o.every = d } }
+
+// Replicate makes a copy of the table that is published as source, and publishes it under a name of
+// its own when all entries are there. Readers open it as any table. It follows the changes of the
+// source's owner, which does nothing for it, until the source ends or the replica is closed.
+// Errors: those of [Open] and [New].
+//
+// Experimental: it may change in any release.
+func Replicate[K comparable, V any](
+	ctx context.Context, p *vmmc.Process, source, name string, opts ...Option,
+) (*Replica[K, V], error) {
+	op := fmt.Sprintf("replicate table %q as %q", source, name)
+	if err := checkCall(ctx, op); err != nil {
+		return nil, err
+	}
+	o := options{every: time.Millisecond}
+	if err := o.apply(opts); err != nil {
+		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
+	}
+	from, err := Open[K, V](ctx, p, source)
+	if err != nil {
+		return nil, err
+	}
+	s := from.source.Load()
+	r := &Replica[K, V]{
+		from: from, source: s, every: o.every, pending: map[uint32]bool{},
+		buf: make([]byte, s.bucket), stopped: make(chan struct{}),
+	}
+	r.own = &Table[K, V]{typed: from.typed, geometry: s.geometry, seed: s.seed, p: p, name: name}
+	if err := r.own.export(&o); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", op, err), from.Close())
+	}
+	r.addAll()
+	for err == nil && len(r.pending) > 0 {
+		_, err = r.catchUp(ctx)
+	}
+	if err == nil {
+		err = r.own.e.PublishAs(ctx, name)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", op, err), r.own.Close(), from.Close())
+	}
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
+	go r.follow()
+	return r, nil
+}
+
+// addAll makes all homes pending.
+func (r *Replica[K, V]) addAll() {
+	for home := range r.source.homes {
+		r.pending[home] = true
+	}
+}
+
+// follow applies changes until the source ends.
+func (r *Replica[K, V]) follow() {
+	defer close(r.stopped)
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		more, err := r.catchUp(r.ctx)
+		if err != nil {
+			r.err = err
+			return
+		}
+		if !more {
+			t.Reset(r.every)
+			select {
+			case <-t.C:
+			case <-r.ctx.Done():
+			}
+		}
+	}
+}
+
+// catchUp applies the changes that there are. more reports whether there were any.
+func (r *Replica[K, V]) catchUp(ctx context.Context) (more bool, err error) {
+	count, err := r.source.changes(ctx)
+	if err != nil || count == r.seen && len(r.pending) == 0 {
+		return false, err
+	}
+	ok, err := r.source.changed(ctx, r.seen, count, r.pending)
+	if err != nil {
+		return false, err
+	}
+	if !ok { // the log has not all of them any more
+		r.addAll()
+	}
+	r.seen = count
+	pair.At("log.got")
+	if err := r.apply(ctx); err != nil {
+		return false, err
+	}
+	if len(r.pending) == 0 {
+		r.count.Store(count)
+	}
+	return true, nil
+}
+
+// apply gets the homes that are pending, and makes the own ones the same. A home stays pending if
+// there is no room: keys that the owner has deleted meanwhile are still in other homes here. The
+// log has those.
+func (r *Replica[K, V]) apply(ctx context.Context) error {
+	homes := slices.Sorted(maps.Keys(r.pending))
+	const most = 256 // homes at once, to bound what is kept
+	for len(homes) > 0 {
+		some := homes[:min(most, len(homes))]
+		homes = homes[len(some):]
+		theirs := make([]map[string][]byte, len(some))
+		for i, home := range some {
+			var err error
+			if theirs[i], err = r.source.entries(ctx, home, r.buf); err != nil {
+				return err
+			}
+			pair.At("home.got")
+		}
+		pair.At("homes.got")
+		for i, home := range some {
+			r.own.keep(home, theirs[i])
+		}
+		for i, home := range some {
+			if r.own.take(theirs[i]) {
+				delete(r.pending, home)
+			}
+		}
+	}
+	return nil
+}
+
+// keep deletes the entries of a home whose keys are not among those of the source.
+func (t *Table[K, V]) keep(home uint32, theirs map[string][]byte) {
+	for _, b := range t.entriesOf(home) {
+		if key := b[:t.key]; theirs[string(key)] == nil {
+			t.mu.Lock()
+			if !t.closed {
+				t.remove(key)
+			}
+			t.mu.Unlock()
+		}
+	}
+}
+
+// take puts entries whose values differ, and reports whether there was room for all.
+func (t *Table[K, V]) take(theirs map[string][]byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, value := range theirs {
+		if t.closed {
+			return true
+		}
+		p := t.find([]byte(key))
+		if p.slot >= 0 && string(t.slotAt(p.b, p.slot)[t.valueOff:][:t.value]) == string(value) {
+			continue
+		}
+		if t.put([]byte(key), value) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// changes returns the owner's count of changes.
+func (s *source) changes(ctx context.Context) (uint64, error) {
+	for {
+		b := make([]byte, countEnd)
+		if err := s.mem.Get(ctx, b, s.log); err != nil {
+			return 0, err
+		}
+		low := binary.NativeEndian.Uint32(b[countOff:])
+		if binary.NativeEndian.Uint32(b[lowOff:]) == low {
+			return uint64(binary.NativeEndian.Uint32(b[highOff:]))<<32 | uint64(low), nil
+		}
+		if ctx.Err() != nil {
+			return 0, errBusy
+		}
+		runtime.Gosched()
+	}
+}
+
+// changed adds the homes of changes from one count to another one to a set. It returns false if the
+// log has not all of them any more.
+func (s *source) changed(
+	ctx context.Context, from, to uint64, homes map[uint32]bool,
+) (ok bool, err error) {
+	if to-from >= logged {
+		return false, nil
+	}
+	var found []uint32
+	b := make([]byte, 4*logged)
+	for at := from; at != to; {
+		first := at % logged
+		n := min(to-at, logged-first)
+		if err := s.mem.Get(ctx, b[:4*n], s.log+homesLog+4*int(first)); err != nil {
+			return false, err
+		}
+		for i := range n {
+			found = append(found, binary.NativeEndian.Uint32(b[4*i:]))
+		}
+		at += n
+	}
+	// What was got is that of these changes if no later one has taken its place in the log since.
+	now, err := s.changes(ctx)
+	if err != nil || now-from >= logged {
+		return false, err
+	}
+	for _, home := range found {
+		if home >= s.homes {
+			return false, errBroken
+		}
+		homes[home] = true
+	}
+	return true, nil
+}
+
+// entries returns a home's keys and values: of each key a value that it had meanwhile.
+func (s *source) entries(
+	ctx context.Context, home uint32, buf []byte,
+) (map[string][]byte, error) {
+	for same, before := 0, (at{}); ; runtime.Gosched() {
+		entries, ok, end, err := s.attemptAll(ctx, home, buf)
+		if err != nil || ok {
+			return entries, err
+		}
+		if end != before {
+			same, before = 0, end
+		}
+		if same++; same > maxSame {
+			return nil, errBroken
+		}
+		if ctx.Err() != nil {
+			return nil, errBusy
+		}
+	}
+}
+
+// attemptAll is attempt for all keys of a home. ok is false if the owner has changed it meanwhile.
+func (s *source) attemptAll(
+	ctx context.Context, home uint32, buf []byte,
+) (entries map[string][]byte, ok bool, end at, err error) {
+	entries = map[string][]byte{}
+	moves, heads := uint64(0), buf[s.heads:s.bucket]
+	end.bucket = home
+	for left := s.overflow; ; left-- {
+		if err := s.mem.Get(ctx, buf[:s.bucket], s.offset(end.bucket)); err != nil {
+			return nil, false, end, err
+		}
+		end.version = committed(heads)
+		b := headAt(heads, end.version)
+		var h head
+		h.get(b)
+		if !isHead(b, &s.secret, end.bucket) || uint32(h.version) != end.version || h.home != home {
+			return nil, false, end, nil
+		}
+		for i, g := range h.tags {
+			slot := buf[i*s.slot:][:s.slot]
+			switch {
+			case g == 0:
+				continue
+			case !s.isSlot(slot, &s.secret, end.bucket, i),
+				binary.NativeEndian.Uint64(slot[versionOff:]) > h.version,
+				s.home(sipHash(s.seed, slot[keyOff:keyOff+s.key])) != home:
+				return nil, false, end, nil
+			}
+			value := slices.Clone(slot[s.valueOff : s.valueOff+s.value])
+			entries[string(slot[keyOff:keyOff+s.key])] = value
+		}
+		if end.bucket == home {
+			moves = h.moves
+		} else if h.moved > moves {
+			return nil, false, end, nil
+		}
+		switch {
+		case h.next == 0:
+			return entries, true, end, nil
+		case h.next < s.homes, h.next-s.homes >= s.overflow, left == 0:
+			return nil, false, end, nil // no owner does that
+		}
+		end.bucket = h.next
+	}
+}
+
+// Behind is how many changes of the owner are not in the replica yet. Errors: as [Reader.Get].
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Behind(ctx context.Context) (uint64, error) {
+	op := "ask how far behind replica " + strconv.Quote(r.own.name) + " is"
+	if err := checkCall(ctx, op); err != nil {
+		return 0, err
+	}
+	have := r.count.Load() // first, as it must not be ahead
+	count, err := r.source.changes(ctx)
+	if err != nil {
+		return 0, r.from.failed(ctx, r.source, err)
+	}
+	return count - have, nil
+}
+
+// Done is closed when the replica follows no more: its source has ended, or it was closed.
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Done() <-chan struct{} { return r.stopped }
+
+// Err is why the replica follows no more, and nil while it does.
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Err() error {
+	select {
+	case <-r.stopped:
+		return r.from.failed(context.Background(), r.source, r.err)
+	default:
+		return nil
+	}
+}
+
+// Promote makes the replica a table whose owner is this process, when its source has ended
+// ([Replica.Done]); before that the error is [vmmc.ErrInProgress]. The table keeps the replica's
+// name and readers; [Table.PublishAs] gives it the source's name too. The replica is over then:
+// close the table. Promote does not ask whether another replica was promoted, or whether the owner
+// lives on where this process cannot reach it; that is for the program to decide.
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Promote() (*Table[K, V], error) {
+	select {
+	case <-r.stopped:
+	default:
+		return nil, &vmmc.Error{
+			Op:   "promote replica " + strconv.Quote(r.own.name),
+			Code: vmmc.ErrInProgress, Err: errors.New("its source has not ended"),
+		}
+	}
+	r.stop(nil)
+	return r.own, r.from.Close()
+}
+
+// Close ends the replica, as [Table.Close] does a table.
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Close() error {
+	r.stop(nil)
+	err := r.from.Close()
+	<-r.stopped
+	return errors.Join(err, r.own.Close())
+}
