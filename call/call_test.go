@@ -240,12 +240,7 @@ func TestSlowHandlers(t *testing.T) {
 			}
 			begun = append(begun, g.begin(t, ctx, other, 100))
 			waits := make(chan error, 1)
-			soon, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-			defer cancel()
-			if err := get(soon, c, ask(1, 1, plain)); !errors.Is(err, vmmc.ErrTimeout) ||
-				!errors.Is(err, vmmc.ErrOutcomeUnknown) {
-				t.Errorf("a call beside as many as may run: %v", err)
-			}
+			giveUp(t, c, ask(1, 1, plain)) // beside as many as may run
 			go func() { waits <- get(ctx, c, ask(1, 2, plain)) }()
 			g.open <- struct{}{}
 			if err := <-waits; err != nil {

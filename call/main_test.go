@@ -305,4 +305,21 @@ func get(ctx context.Context, c *call.Client[question, answer], q question) erro
 	return a.check(&q)
 }
 
+// giveUp calls, and gives the call up when its request is sent.
+func giveUp(t testing.TB, c *call.Client[question, answer], q question) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	onStep(t, func(s string) {
+		if s == "call.sent" {
+			cancel()
+		}
+	})
+	defer step.Store(nil)
+	err := get(ctx, c, q)
+	if !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		t.Errorf("call %d: %v", q.ID, err)
+	}
+}
+
 func itoa(n int) string { return strconv.Itoa(n) }
