@@ -27,13 +27,14 @@ func Example() {
 	check(err)
 	defer jobs.Close()
 
+	done := make(chan error)
 	go func() { // mostly another program
 		s, err := channel.Dial[Job](ctx, b, "jobs")
 		check(err)
 		for i := range 3 {
 			check(s.Send(ctx, Job{ID: uint64(i), Size: 10}))
 		}
-		check(s.Close(ctx))
+		done <- s.Close(ctx)
 	}()
 
 	for job, err := range jobs.All(ctx) {
@@ -41,12 +42,12 @@ func Example() {
 		fmt.Println(job.ID, job.Size)
 	}
 	_, ok, err := jobs.Recv(ctx)
-	fmt.Println(ok, err)
+	fmt.Println(ok, err, <-done)
 	// Output:
 	// 0 10
 	// 1 10
 	// 2 10
-	// false <nil>
+	// false <nil> <nil>
 }
 
 // A sender that ends without a close is told, and another one may take its place.

@@ -107,6 +107,7 @@ func (c *contender) end() {
 // it.
 func TestClientKilled(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, s := range clientSteps {
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
 				nodes, host := w.start(t)
@@ -141,6 +142,7 @@ func TestClientKilled(t *testing.T) {
 // not; it goes on where it was.
 func TestClientStopped(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, s := range clientSteps {
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
 				nodes, _ := w.start(t)
@@ -268,7 +270,7 @@ func disturb(ctx context.Context, t testing.TB, p *vmmc.Process) {
 func hostAt(
 	t *testing.T, w way, s, file string,
 ) (host *vmmctest.Proc, ends chan error, rounds *atomic.Int32, stop func()) {
-	nodes := vmmctest.Nodes(t, w.nodes)
+	nodes := w.started(t)
 	last := nodes[len(nodes)-1]
 	newAccount(t, nodes[0].Open(t))
 	nth := "3"
@@ -325,6 +327,7 @@ func hostAt(
 // If the host is killed at any step, no call of a client hangs.
 func TestHostKilled(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, s := range hostSteps {
 			t.Run(w.name+"/"+s, func(t *testing.T) {
 				host, ends, _, _ := hostAt(t, w, s, "/nonexistent/file")
@@ -342,6 +345,7 @@ func TestHostKilled(t *testing.T) {
 // A host that is stopped at any step goes on where it was.
 func TestHostStopped(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, s := range hostSteps {
 			t.Run(w.name+"/"+s, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "continue")

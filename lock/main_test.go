@@ -69,14 +69,29 @@ type way struct {
 	name     string
 	nodes    int
 	unmapped bool
+	shared   []*vmmctest.Node // if not nil, what start and others take instead of new ones
 }
 
 var (
-	ways      = []way{{"mapped", 1, false}, {"stream", 1, true}, {"between nodes", 2, false}}
+	ways      = []way{{"mapped", 1, false, nil}, {"stream", 1, true, nil}, {"between nodes", 2, false, nil}}
 	deathWays = []way{ways[0], ways[2]}
 )
 
 const name, accountName = "n1/lock", "n1/account"
+
+// sharing is the way with nodes that its tests share: to start some takes longer than most tests.
+func (w way) sharing(t testing.TB) way {
+	w.shared = vmmctest.Nodes(t, w.nodes)
+	return w
+}
+
+// started are nodes that run.
+func (w way) started(t testing.TB) []*vmmctest.Node {
+	if w.shared != nil {
+		return w.shared
+	}
+	return vmmctest.Nodes(t, w.nodes)
+}
 
 // start starts nodes, and a host on the first one. Clients are on the last one.
 func (w way) start(
@@ -86,7 +101,7 @@ func (w way) start(
 	if w.unmapped {
 		opts = append(opts, lock.Unmapped())
 	}
-	nodes = vmmctest.Nodes(t, w.nodes)
+	nodes = w.started(t)
 	return nodes, hosted(t, nodes[0].Open(t), opts...)
 }
 

@@ -48,7 +48,7 @@ func (w way) options() (opts []lock.Option) {
 // semaphore starts nodes and a host of a semaphore. Clients are on the last node.
 func (w way) semaphore(t testing.TB, permits int) (last *vmmctest.Node, s *lock.Server) {
 	t.Helper()
-	nodes := vmmctest.Nodes(t, w.nodes)
+	nodes := w.started(t)
 	s, err := lock.HostSemaphore(within(t), nodes[0].Open(t), name, permits, w.options()...)
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +283,7 @@ func useAll(t testing.TB, s *lock.Semaphore) (uses *atomic.Int32, end func()) {
 // A process that is killed at any step leaves all permits, and one that is stopped goes on.
 func TestSemaphoreClientKilledOrStopped(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, at := range permitSteps {
 			t.Run(w.name+"/"+at, func(t *testing.T) {
 				last, host := w.semaphore(t, 1)
@@ -353,7 +354,7 @@ func TestFalsePermits(t *testing.T) {
 // once starts nodes and a host of a Once. Clients are on the last node.
 func (w way) once(t testing.TB) (last *vmmctest.Node, s *lock.Server) {
 	t.Helper()
-	nodes := vmmctest.Nodes(t, w.nodes)
+	nodes := w.started(t)
 	s, err := lock.HostOnce(within(t), nodes[0].Open(t), name, w.options()...)
 	if err != nil {
 		t.Fatal(err)
@@ -484,6 +485,7 @@ func runOnce(ctx context.Context, p *vmmc.Process, args ...string) error {
 // wait.
 func TestOnceRunnerKilledOrStopped(t *testing.T) {
 	for _, w := range deathWays {
+		w = w.sharing(t)
 		for _, at := range []string{"lock.request", "lock.answered", "once.runs", "once.ran", "unlock.released", "close.sent"} {
 			for _, kill := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s/%s/kill %t", w.name, at, kill), func(t *testing.T) {
