@@ -45,8 +45,7 @@ const (
 	// now. The export is closed, as by [Export.Close].
 	ExportFault
 	// NameLost: after a restart of the daemon an export could not keep a name: another process has
-	// it, which is then Peer, or it is "/queue" and the cluster has several nodes now. The export
-	// stays, with its other names. It comes before [NodeBack].
+	// it, which is then Peer. The export stays, with its other names. It comes before [NodeBack].
 	//
 	// Experimental: it may change in any release.
 	NameLost

@@ -59,8 +59,7 @@ func (p *Process) Publish(
 
 // PublishAs gives the export a name, by which [Process.ImportName] finds it. "queue" is known on
 // this node; "n2/queue" is the same on node n2, and [ErrBadName] on another one. "/queue" is known
-// in the whole cluster, which must consist of this node alone as yet. Write a name as importers do:
-// a look-up never tries another scope.
+// in the whole cluster. Write a name as importers do: a look-up never tries another scope.
 //
 // A name has 1 to 128 bytes of UTF-8 without "/" and without control and format characters, and
 // neither begins nor ends with a space. Names that begin with a dot are for packages. A name
@@ -74,8 +73,8 @@ func (p *Process) Publish(
 // [ErrCanceled] when the context ends, and ErrTimeout also if processes that may have the name have
 // not come back ten seconds after a restart of the daemon; [ErrNoMem] beyond 16 names of an export,
 // 16,384 of a process, 65,536 of a user, and if the daemon's disk is full; [ErrRevoked] if the
-// export ends meanwhile; [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if the
-// daemon is older than names; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and
+// export ends meanwhile; [ErrNotImplemented] if the daemon is older than names, or nodes that keep
+// "/queue" are; [ErrUnreachable] if most of these cannot be reached; [ErrNoDaemon], [ErrClosed], [ErrNotInHandler]. After ErrTimeout and
 // ErrCanceled the export may have the name all the same, until Unpublish or the daemon's restart.
 //
 // Experimental: it may change in any release.
@@ -342,8 +341,7 @@ type importName struct {
 //
 // Errors: as Import; [ErrBadName]; [ErrNoMem] when 1,024 imports of this process wait for names
 // already; [ErrNoSuchProcess] if the name was kept for a program of a group, which has ended;
-// [ErrNotImplemented] for "/queue" in a cluster of several nodes, and if a daemon is older than
-// names.
+// [ErrNotImplemented] if a daemon is older than names, or the nodes that keep "/queue" are.
 //
 // Experimental: it may change in any release.
 func (p *Process) ImportName(
@@ -471,7 +469,8 @@ type NameInfo struct {
 // does: "*" on this node, "n2/*" on node n2, "/*" in the cluster. They are in the order of names,
 // and those of one name by process. Names that begin with a dot match only a pattern that does. The
 // list is not a snapshot: names that come and go meanwhile may be in it or not. It ends with the
-// first error.
+// first error. That of "/*" has the names of all nodes that answer within two seconds, and then
+// [ErrUnreachable] if there are others.
 //
 // Errors: [ErrBadArg] for a pattern that cannot be; [ErrNoSuchNode] and [ErrUnreachable] of another
 // node; those of [Export.Unpublish].
@@ -523,13 +522,25 @@ func (p *Process) listNames(
 		}
 		for _, row := range a.Rows {
 			at.Name = row.Name
+			if row.Node != "" {
+				owner = NodeID{row.Node}
+			}
 			if !yield(NameInfo{at.String(), ProcessID{owner, PID(row.PID)}, row.Buffer, row.Size, row.Set}, nil) {
 				return nil
 			}
 			r.After, r.AfterPID, r.AfterBuffer = row.Name, row.PID, row.Buffer
 		}
 		if !a.More || len(a.Rows) == 0 {
-			return nil
+			return silentNodes(a.Silent)
 		}
 	}
+}
+
+// silentNodes is the error of a list of the cluster that lacks the names of some nodes.
+func silentNodes(nodes []string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	return code.New(code.Unreachable, "the names on %s are not listed: the nodes do not answer",
+		strings.Join(nodes, ", "))
 }

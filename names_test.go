@@ -9,6 +9,7 @@ import (
 	"net"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -861,20 +862,18 @@ func TestNamesOfAnotherNode(t *testing.T) {
 	if _, err := a.ImportName(ctx, of("none")); !errors.Is(err, vmmc.ErrCanceled) {
 		t.Errorf("a cancelled import: %v", err)
 	}
-	for _, err := range a.Names(within(t), "/*") {
-		if !errors.Is(err, vmmc.ErrNotImplemented) {
-			t.Errorf("names of a cluster of two nodes: %v", err)
-		}
-	}
 	for _, err := range a.Names(within(t), "nowhere/*") {
 		if !errors.Is(err, vmmc.ErrNoSuchNode) {
 			t.Errorf("names of no node: %v", err)
 		}
 	}
-	for _, err := range []error{e.PublishAs(within(t), "/x"), func() error { _, err := a.ImportName(within(t), "/x"); return err }()} {
-		if !errors.Is(err, vmmc.ErrNotImplemented) {
-			t.Errorf("a name of a cluster of two nodes: %v", err)
-		}
+	// "/x" is another name than "x".
+	if err := e.PublishAs(within(t), "/x"); err != nil {
+		t.Error(err)
+	}
+	reaches(t, importName(t, a, "/x"), e)
+	if all := listed(t, a, "/*"); !slices.Equal(all, []string{"/x"}) {
+		t.Errorf("names of the cluster: %q", all)
 	}
 	wait(of("gone"))
 	publish(t, b, "gone")

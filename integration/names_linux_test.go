@@ -184,11 +184,10 @@ func TestNamesOutliveTheDaemon(t *testing.T) {
 	all.Wait()
 }
 
-// A name of a cluster that has grown meanwhile is lost, and its process is told.
-func TestNameIsLostWithARestart(t *testing.T) {
+// A name of the cluster stays where the cluster has grown meanwhile.
+func TestClusterNameOutlivesAGrowingCluster(t *testing.T) {
 	cl := up(t, 1, nil, nil)
-	events := make(chan vmmc.Event, 9)
-	p, q := join(t, cl, 0, vmmc.WithEvents(func(e vmmc.Event) { events <- e })), join(t, cl, 0)
+	p, q := join(t, cl, 0), join(t, cl, 0)
 	e, err := p.Export(7, make([]byte, 4), vmmc.WithName("/x"), vmmc.WithName("y"))
 	if err != nil {
 		t.Fatal(err)
@@ -205,23 +204,113 @@ func TestNameIsLostWithARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl.start(t, 0, nil)
-	for _, want := range []vmmc.EventKind{vmmc.NodeGone, vmmc.NameLost, vmmc.NodeBack} {
-		select {
-		case got := <-events:
-			if got.Kind != want || want == vmmc.NameLost &&
-				(got.Name != "/x" || got.Export != e || !errors.Is(got.Err, vmmc.ErrNotImplemented)) {
-				t.Errorf("%v: %v %q", want, got, got.Name)
+	for _, name := range []string{"y", "/x"} { // with the first one the owner has come back
+		finds(t, q, name, e, p)
+	}
+}
+
+// Daemons are killed one after the other, each of which has names of the cluster registered with it:
+// none is lost, none is taken, and what was claimed before is claimed no second time.
+func TestClusterNamesOutliveTheDaemons(t *testing.T) {
+	cl := up(t, 3, nil, nil)
+	var ps []*vmmc.Process
+	exports := map[string]*vmmc.Export{}
+	owners := map[string]*vmmc.Process{}
+	for i := range 3 {
+		p := join(t, cl, i)
+		ps = append(ps, p)
+		for j := range 4 {
+			name := fmt.Sprintf("/q%d.%d", i, j)
+			e, err := p.Publish(patience(t), name, make([]byte, 4))
+			if err != nil {
+				t.Fatal(err)
 			}
-		case <-patience(t).Done():
-			t.Fatalf("no event %v", want)
+			exports[name], owners[name] = e, p
 		}
 	}
-	im, err := q.ImportName(patience(t), "y")
-	if err != nil || im.ID() != e.ID() {
-		t.Errorf("a name that is not lost: %v", err)
+	late := make(chan error, 3)
+	for _, p := range ps { // look-ups that wait while directory nodes come and go
+		go func() {
+			im, err := p.ImportName(patience(t), "/late")
+			for errors.Is(err, vmmc.ErrUnreachable) { // its own daemon was away
+				im, err = p.ImportName(patience(t), "/late")
+			}
+			if err == nil {
+				err = im.Close()
+			}
+			late <- err
+		}()
 	}
-	if err := e.PublishAs(patience(t), "/x"); !errors.Is(err, vmmc.ErrNotImplemented) {
-		t.Errorf("the name that is lost: %v", err)
+	for i := range 3 {
+		kill(t, cl.nodes[i])
+		if i == 1 { // while it is away
+			for name, e := range exports {
+				if owners[name] != ps[1] {
+					finds(t, ps[2], name, e, owners[name])
+				}
+			}
+			if _, err := ps[0].Publish(patience(t), "/meanwhile", make([]byte, 4)); err != nil {
+				t.Errorf("a claim while the daemon of another node is away: %v", err)
+			}
+		}
+		cl.start(t, i, nil)
+		for name, e := range exports {
+			for _, p := range ps {
+				finds(t, p, name, e, owners[name])
+				if _, err := p.Publish(patience(t), name, make([]byte, 4)); !errors.Is(err, vmmc.ErrNameTaken) {
+					t.Errorf("%s after a restart of node %d: %v", name, i, err)
+				}
+			}
+		}
+	}
+	if _, err := ps[2].Publish(patience(t), "/late", make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	for range ps {
+		if err := <-late; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The name of a process that is killed is gone on all nodes as soon as it is, and its successor has
+// it at once, wherever that is.
+func TestClusterNameOfAKilledProcess(t *testing.T) {
+	cl := up(t, 3, nil, nil)
+	p, q := join(t, cl, 0), join(t, cl, 2)
+	for range 5 {
+		_, cmd, out := spawn(t, cl, 1, "publisher", "/server")
+		says(t, out, "published")
+		first, err := q.ImportName(patience(t), "/server")
+		if err != nil {
+			t.Fatal(err)
+		}
+		kill(t, cmd)
+		if n := published(t, q, "/*"); n != 0 {
+			t.Errorf("%d names after their process was killed", n)
+		}
+		next := make(chan error)
+		go func() {
+			im, err := q.ImportName(patience(t), "/server")
+			if err == nil && im.Exporter() != p.ID() {
+				err = fmt.Errorf("imported from %v", im.Exporter())
+			}
+			next <- err
+		}()
+		e, err := p.Publish(patience(t), "/server", make([]byte, 4096))
+		if err != nil {
+			t.Fatalf("the name of a process that was killed: %v", err)
+		}
+		if err := <-next; err != nil {
+			t.Error(err)
+		}
+		<-first.Done()
+		if again, err := first.Rejoin(patience(t)); err != nil || again.Exporter() != p.ID() {
+			t.Errorf("Rejoin: %v", err)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -22,9 +22,10 @@ func newNameLs() *cobra.Command {
 		Short: "List names with their processes and buffers",
 		Long: `List the names under which processes have published buffers, on all nodes, or on
 those that --node names. A PATTERN is as for files: "*" is any characters, "?" is one,
-"[a-c]" one of some; "/*" lists names of the whole cluster alone. Names that begin with
-a dot, which packages use, are listed if the pattern begins with one. SET says that
-other processes may share the name. PROGRAM is what the process runs.
+"[a-c]" one of some; "/*" lists names of the whole cluster alone, which NAME shows with
+the "/". Names that begin with a dot, which packages use, are listed if the pattern
+begins with one. SET says that other processes may share the name. PROGRAM is what the
+process runs.
 
 You see the names of your own processes in all sessions; an administrator of a node
 sees all of its names.

@@ -19,7 +19,8 @@ import (
 // is ended. With NODE PID, another talker, it also sends that one ten messages of 64 bytes, two
 // of them with a notification, gets 128 bytes three times, and adds to a word. With one more
 // argument it then sends a message every millisecond. With SECRET in the environment its links
-// are encrypted. PUBLISH has names for the buffer.
+// are encrypted. PUBLISH has names for the buffer. FIND has names that it imports first, each of
+// which it waits for.
 func talker() int {
 	fmt.Println(talk(context.Background()))
 	return 1
@@ -50,6 +51,13 @@ func talk(ctx context.Context) error {
 		if err := talkTo(ctx, p, os.Args[1], os.Args[2], len(os.Args) > 3); err != nil {
 			return err
 		}
+	}
+	for _, name := range strings.Fields(os.Getenv("FIND")) {
+		im, err := p.ImportName(ctx, name)
+		if err != nil {
+			return err
+		}
+		fmt.Println(name, "is", im.Exporter())
 	}
 	fmt.Println("I am", p.ID())
 	select {}

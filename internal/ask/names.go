@@ -12,7 +12,8 @@ import (
 // Name is one published name.
 type Name struct {
 	Node    string `json:"node"`
-	Name    string `json:"name"` // with "/" before it if it is the cluster's
+	Name    string `json:"name"`  // with "/" before it if it is the cluster's
+	Scope   string `json:"scope"` // where it is known: "node" or "cluster"
 	User    string `json:"user"`
 	Session string `json:"session,omitempty"`
 	PID     uint32 `json:"pid"`
@@ -56,10 +57,10 @@ func (n *Node) names(ctx context.Context, pattern string, cluster bool) (rows []
 			r.After = l
 			row := Name{
 				Node: n.Name, Name: l.GetName(), User: l.GetUser(), Session: l.GetSession(), PID: l.GetPid(),
-				Buffer: l.GetBufferId(), Size: l.GetSize(), Set: l.GetSet(), Program: l.GetProgram(),
+				Scope: "node", Buffer: l.GetBufferId(), Size: l.GetSize(), Set: l.GetSet(), Program: l.GetProgram(),
 			}
 			if l.GetCluster() {
-				row.Name = "/" + row.Name
+				row.Name, row.Scope = "/"+row.Name, "cluster"
 			}
 			rows = append(rows, row)
 		}

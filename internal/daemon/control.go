@@ -41,6 +41,7 @@ type control struct{ n *Node }
 func (ctl *control) handler() http.Handler {
 	h := http.NewServeMux()
 	h.Handle(nodev1connect.NewNodeServiceHandler(&service{ctl.n}, asItIs))
+	h.Handle(nodev1connect.NewDirectoryServiceHandler(&directoryService{ctl.n}, asItIs))
 	for _, s := range ctl.userServices() {
 		h.Handle(s.prefix, s.handler)
 	}

@@ -7,7 +7,8 @@
 // with a prefix. Ingress has the connections that have not proved an identity, and the limits on
 // them. The system logs are the node's own, and users say what they may. The registry has the
 // processes that have joined, and members those that may rejoin or have ended. The broker matches
-// imports with exports and introduces links; names has those under which exports are published.
+// imports with exports and introduces links; names has those under which exports are published,
+// and names/directory finds those of the whole cluster on other nodes.
 // Peers are the other nodes, and the network says whether links with them may be made. Sessions
 // have a table, records in the state directory, and drives; children (spawn_) are the programs that
 // the node or a session has started. Control is the services for other nodes and for tools.
@@ -22,7 +23,8 @@
 //  3. session.mu; registry.mu, before which endedTotals.mu may be taken.
 //  4. Under registry.mu: members.Journal.mu, then departed.mu; Node.mu, then network.mu.
 //
-// names.Table.mu is last: no lock is taken under it. hostsFile.mu comes before ingress.Identity.mu,
+// directory.Directory.mu may be taken under hostsFile.mu, and Node.mu under it. names.Table.mu is
+// last: no lock is taken under it. hostsFile.mu comes before ingress.Identity.mu,
 // endedTotals.mu before linkCounters.mu. Under the other locks of the daemon and of its parts,
 // whose package comments name theirs, none of these is taken.
 //

@@ -28,29 +28,9 @@ func (p *process) announce(r nodeproto.ExportRequest, begin bool) error {
 	ended, err := p.exports.announce(r, begin)
 	if ended != 0 {
 		p.n.names.EndExport(p.names, ended)
+		p.n.withdrawEnded()
 	}
 	return err
-}
-
-// checkName refuses a name that this node cannot know.
-func (n *Node) checkName(name string, cluster bool) error {
-	if err := nodeproto.CheckName(name); err != nil {
-		return err
-	}
-	if cluster {
-		return n.checkCluster()
-	}
-	return nil
-}
-
-// checkCluster refuses names of a cluster of several nodes.
-func (n *Node) checkCluster() error {
-	if all := n.cluster.NodeNames(); len(all) > 1 {
-		return code.New(code.NotImplemented,
-			"a name of the cluster would be known on %d nodes, which is not possible yet: use one of a node",
-			len(all))
-	}
-	return nil
 }
 
 // publish gives an export of the process a name.
@@ -66,7 +46,7 @@ func (p *process) publish(
 }
 
 func (p *process) claimName(ctx context.Context, r nodeproto.PublishRequest) error {
-	err := p.n.checkName(r.Name, r.Cluster)
+	err := nodeproto.CheckName(r.Name)
 	if err == nil {
 		err = p.checkExported(r)
 	}
@@ -87,7 +67,12 @@ func (p *process) claimName(ctx context.Context, r nodeproto.PublishRequest) err
 	if err == nil {
 		err = p.n.registry.journal.NoteName(*p.id.Load())
 	}
-	return p.n.names.Settle(ctx, e, err)
+	if err == nil && r.Cluster {
+		err = p.acquire(ctx, e)
+	}
+	err = p.n.names.Settle(ctx, e, err)
+	p.n.withdrawEnded() // also of a claim that the directory has agreed to, and that has ended since
+	return err
 }
 
 // checkExported refuses a name of an export that is not there. A serial of 0 is none.
@@ -104,12 +89,12 @@ func (p *process) checkExported(r nodeproto.PublishRequest) error {
 func (p *process) restoreNames(rs []nodeproto.PublishRequest) (lost []nodeproto.LostName) {
 	var first error
 	for i, r := range rs {
-		err := p.n.checkName(r.Name, r.Cluster)
+		err := nodeproto.CheckName(r.Name)
 		if err == nil {
 			err = p.checkExported(r)
 		}
 		if err == nil {
-			err = p.n.names.Restore(p.nameKey(r.Name, r.Cluster), p.names, r)
+			err = p.restoreName(r)
 		}
 		if err != nil {
 			lost = append(lost, lostName(i, err))
@@ -123,6 +108,19 @@ func (p *process) restoreNames(rs []nodeproto.PublishRequest) (lost []nodeproto.
 		}
 	}
 	return lost
+}
+
+// restoreName takes one of them.
+func (p *process) restoreName(r nodeproto.PublishRequest) error {
+	k := p.nameKey(r.Name, r.Cluster)
+	err := p.n.names.Restore(k, p.names, r)
+	if err == nil && r.Cluster {
+		if e, held := p.n.names.Exact(k, *p.id.Load(), r.Serial); held {
+			p.n.directory.Restore(registration(e))
+		}
+	}
+	p.n.withdrawEnded()
+	return err
 }
 
 // lostName says why the name at i of an AgainRequest is lost.
@@ -139,7 +137,7 @@ func lostName(i int, err error) nodeproto.LostName {
 func (p *process) importNamed(
 	ctx context.Context, r nodeproto.NameRef,
 ) (nodeproto.Grant, error) {
-	if err := p.n.checkName(r.Name, r.Cluster); err != nil {
+	if err := nodeproto.CheckName(r.Name); err != nil {
 		return nodeproto.Grant{}, err
 	}
 	im := nodeproto.Importer{Process: *p.id.Load(), User: p.user, Session: p.session}
@@ -150,6 +148,9 @@ func (p *process) importNamed(
 	if r.Session != nil {
 		k.Session = *r.Session
 	}
+	if r.Cluster {
+		return p.importFromCluster(ctx, im, k)
+	}
 	if r.Node != "" && r.Node != p.n.cfg.Name {
 		return p.importNamedElsewhere(ctx, im, r.Node, k)
 	}
@@ -157,10 +158,7 @@ func (p *process) importNamed(
 	if err != nil {
 		return nodeproto.Grant{}, err
 	}
-	return nodeproto.Grant{Found: &nodeproto.Found{
-		PID: e.Owner.ID.PID, Incarnation: e.Owner.ID.Incarnation, Buffer: e.ID, Serial: e.Serial,
-		Slot: e.Slot, State: e.State, Set: e.Set,
-	}}, nil
+	return found(e), nil
 }
 
 // importNamedElsewhere imports what is published under a name on another node.
@@ -253,7 +251,7 @@ func (t *remoteLookups) begin(node, user string) (o *names.Owner, end func(), er
 func (n *Node) grantNamed(
 	ctx context.Context, im nodeproto.Importer, k names.Key,
 ) (g nodeproto.Grant, buffer uint32, err error) {
-	if err := n.checkName(k.Name, k.Cluster); err != nil {
+	if err := nodeproto.CheckName(k.Name); err != nil {
 		return g, 0, err
 	}
 	o, end, err := n.lookups.begin(im.Process.Node, im.User)
@@ -308,7 +306,12 @@ func (n *Node) findNamed(
 	if e, _ := names.Choose(n.names.Find(k), admit); e != nil {
 		return e, nil
 	}
-	return nil, code.New(code.NoRights,
+	return nil, refusedNamed(im, k)
+}
+
+// refusedNamed is the error of an importer of another user or session.
+func refusedNamed(im nodeproto.Importer, k names.Key) error {
+	return code.New(code.NoRights,
 		"the %v is not there, or not for process %d on node %q (%v)", k, im.Process.PID, im.Process.Node,
 		names.Scope{User: im.User, Session: im.Session})
 }
@@ -339,9 +342,7 @@ func (p *process) listNames(
 			nodeproto.MaxPattern)
 	}
 	if r.Cluster {
-		if err := p.n.checkCluster(); err != nil {
-			return out, err
-		}
+		r.Node = ""
 	}
 	if r.Node != "" && r.Node != p.n.cfg.Name {
 		o, err := p.n.cluster.Peer(r.Node)
@@ -355,6 +356,14 @@ func (p *process) listNames(
 		return out, err
 	}
 	defer leave()
+	if r.Cluster {
+		return p.listClusterNames(ctx, r)
+	}
+	return p.listOwn(r), nil
+}
+
+// listOwn lists names of this node.
+func (p *process) listOwn(r nodeproto.ListNamesRequest) (out nodeproto.NameList) {
 	after := names.Position{
 		Name: r.After, Cluster: r.Cluster, PID: r.AfterPID, Buffer: r.AfterBuffer,
 	}
@@ -366,7 +375,7 @@ func (p *process) listNames(
 		})
 	}
 	out.More = more
-	return out, nil
+	return out
 }
 
 // matchName reports whether a name matches a pattern of package path. Names that begin with a dot

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
+	"github.com/vmmc-go/vmmc/internal/daemon/names/directory"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/statedir"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
@@ -73,6 +74,7 @@ type Node struct {
 	children    children
 	broker      broker
 	names       names.Table
+	directory   *directory.Directory
 	listing     perUser // lists of names
 	lookups     remoteLookups
 	sessions    sessions
@@ -163,6 +165,7 @@ func newNode(ctx context.Context, cfg Config) *Node {
 	n.cluster = peers.New(peers.Config{
 		Node: cfg.Name, Listen: cfg.Listen, HostsFile: cfg.HostsFile, Certified: cfg.Identity != nil,
 		ClientTLS: n.identity.ClientTLS, Logs: &n.logs, Ping: n.control.ping, Ctx: n.ctx, Go: n.begin,
+		Changed: func(nodes []string) { n.directory.SetView(directory.NewView(nodes)) },
 	})
 	return n
 }
@@ -204,6 +207,7 @@ func (n *Node) serve() (err error) {
 		n.unix.unlock()
 		return err
 	}
+	n.directory = n.newDirectory() // with the socket's lock, before another node can ask
 	if cfg.State != "" {
 		n.sessions.findCgroups() // before another node can ask for a session
 	}
@@ -308,6 +312,7 @@ func (n *Node) Close() {
 // leaveSocket lets the next daemon have the socket, and leaves beside it what that one needs: the
 // count of logical pids, and what processes come back by if there are any (docs/administration.md).
 func (n *Node) leaveSocket() {
+	n.directory.Close()
 	if awaited := n.registry.journal.Close(n.tcp != nil); !awaited {
 		n.unix.removeBell()
 	}

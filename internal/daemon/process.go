@@ -77,6 +77,7 @@ func (p *process) depart() {
 	p.n.registry.noteDeparture(p)
 	if !p.n.isStopping() { // else the process lives on and has its names at the next daemon
 		p.n.names.Drop(p.names) // after noteDeparture: a claim awaits a process that may return
+		p.n.withdrawEnded()
 		p.n.endReservation(p.id.Load().PID, p)
 	}
 }
@@ -198,6 +199,7 @@ func (p *process) handle(
 		}
 		if m == nodeproto.Unpublish {
 			err = p.n.names.Withdraw(ctx, p.names, p.nameKey(r.Name, r.Cluster), r.Serial)
+			p.n.withdrawEnded()
 			return nodeproto.Empty{}, nil, err
 		}
 		a, err := p.publish(ctx, r)

@@ -199,8 +199,9 @@ type ListNamesRequest struct {
 
 // NameList is a part of them, by name, process and buffer. More reports whether others follow.
 type NameList struct {
-	Rows []NameRow
-	More bool `json:",omitempty"`
+	Rows   []NameRow
+	More   bool     `json:",omitempty"`
+	Silent []string `json:",omitempty"` // of a list of the cluster: nodes that do not answer
 }
 
 // NameRow is one name of an export.
@@ -209,7 +210,8 @@ type NameRow struct {
 	PID    uint32
 	Buffer uint32
 	Size   int
-	Set    bool `json:",omitempty"`
+	Set    bool   `json:",omitempty"`
+	Node   string `json:",omitempty"` // of a list of the cluster: the owner's
 }
 
 // ListedNames is how many rows a NameList has at most, so that it fits into a packet.

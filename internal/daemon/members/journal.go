@@ -495,8 +495,12 @@ func (j *Journal) await(
 // AwaitReturnOf waits until each process of a user and session that is absent now and may have
 // names is present or has ended.
 func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string) error {
+	return j.awaitAll(ctx, j.absentOf(uid, session))
+}
+
+func (j *Journal) awaitAll(ctx context.Context, of map[uint32]<-chan struct{}) error {
 	var late <-chan time.Time
-	for pid, present := range j.absentOf(uid, session) {
+	for pid, present := range of {
 		if late == nil {
 			t := time.NewTimer(timeout.Control)
 			defer t.Stop()
@@ -507,6 +511,20 @@ func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string)
 		}
 	}
 	return nil
+}
+
+// AwaitReturnOfAll waits until each process that is absent now and may have names is present or has
+// ended.
+func (j *Journal) AwaitReturnOfAll(ctx context.Context) error {
+	j.mu.Lock()
+	of := map[uint32]<-chan struct{}{}
+	for pid, m := range j.absent {
+		if !m.Nameless {
+			of[pid] = m.present
+		}
+	}
+	j.mu.Unlock()
+	return j.awaitAll(ctx, of)
 }
 
 // absentOf returns the channels of the absent processes of a user and session that may have names,

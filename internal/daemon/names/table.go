@@ -28,6 +28,7 @@ type Table struct {
 	mu       sync.Mutex
 	users    map[string]*user        // present while there are names or waits. Guarded by mu.
 	reserved map[uint32]*reservation // those that are kept, by pid. Guarded by mu.
+	ended    []*Entry                // of the cluster, see TakeEnded. Guarded by mu.
 }
 
 // user is the names of one user. Guarded by Table.mu.
@@ -223,6 +224,7 @@ func (t *Table) end(e *Entry, cause error) {
 	o.count--
 	if u.entries--; e.Key.Cluster {
 		u.cluster--
+		t.ended = append(t.ended, e)
 	}
 	n.settled.wake()
 	t.trim(e.Key)

@@ -35,6 +35,7 @@ type Config struct {
 	ClientTLS func(node string) *tls.Config
 	Logs      *systemlog.Logs
 	Ping      func() *nodev1.PingResponse // what it says of itself
+	Changed   func(nodes []string)        // is called when there is another list of nodes
 
 	Ctx context.Context // ends with the node
 	Go  func(func())    // starts a goroutine, which ends soon after Ctx, unless the node is stopping

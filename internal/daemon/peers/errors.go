@@ -40,6 +40,13 @@ func Coded(err error) error {
 	return e
 }
 
+// codeOf is our code of an error, or Unknown.
+func codeOf(err error) code.Code {
+	c := code.Unknown
+	errors.As(err, &c)
+	return c
+}
+
 // answeredError returns the error that the daemon sent; ok is false if the call failed otherwise.
 func answeredError(err error) (e *code.Error, ok bool) {
 	var ce *connect.Error

@@ -119,6 +119,9 @@ func (c *Cluster) applyHosts(list []hosts.Host) error {
 		return err
 	}
 	c.roster.Store(r)
+	if f := c.cfg.Changed; f != nil {
+		f(c.NodeNames())
+	}
 	var added, removed, moved []string
 	for name, p := range r.peers {
 		switch o := old.peers[name]; {

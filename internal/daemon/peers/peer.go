@@ -35,6 +35,7 @@ type Peer struct {
 	lists     listComparison
 	sessions  nodev1connect.SessionServiceClient
 	names     nodev1connect.NameServiceClient
+	directory nodev1connect.DirectoryServiceClient
 }
 
 func (c *Cluster) newPeer(h hosts.Host) *Peer {
@@ -50,10 +51,11 @@ func (c *Cluster) newPeer(h hosts.Host) *Peer {
 	limit := connect.WithReadMaxBytes(nodeproto.MaxPacket)
 	return &Peer{
 		host: h, transport: t,
-		client:   nodev1connect.NewNodeServiceClient(client, base, limit),
-		cluster:  nodev1connect.NewClusterServiceClient(client, base, limit),
-		sessions: nodev1connect.NewSessionServiceClient(client, base, limit),
-		names:    nodev1connect.NewNameServiceClient(client, base, limit),
+		client:    nodev1connect.NewNodeServiceClient(client, base, limit),
+		cluster:   nodev1connect.NewClusterServiceClient(client, base, limit),
+		sessions:  nodev1connect.NewSessionServiceClient(client, base, limit),
+		names:     nodev1connect.NewNameServiceClient(client, base, limit),
+		directory: nodev1connect.NewDirectoryServiceClient(client, base, limit),
 	}
 }
 
@@ -121,8 +123,8 @@ func (p *Peer) ListNames(
 	ctx context.Context, user, session string, r nodeproto.ListNamesRequest,
 ) (out nodeproto.NameList, err error) {
 	q := connect.NewRequest(&nodev1.ListNamesRequest{
-		Pattern: r.Pattern, Session: session, OwnScope: true, After: &nodev1.Name{
-			Name: r.After, Pid: r.AfterPID, BufferId: r.AfterBuffer,
+		Pattern: r.Pattern, Cluster: r.Cluster, Session: session, OwnScope: true, After: &nodev1.Name{
+			Name: r.After, Cluster: r.Cluster, Pid: r.AfterPID, BufferId: r.AfterBuffer,
 		},
 	})
 	q.Header().Set(users.Header, user)
@@ -365,6 +367,11 @@ var idempotent = map[string]bool{
 	nodev1connect.SystemServiceReadSystemLogProcedure:  true,
 	nodev1connect.LinkServiceLinksProcedure:            true,
 	nodev1connect.NameServiceListNamesProcedure:        true,
+	nodev1connect.DirectoryServiceClaimProcedure:       true,
+	nodev1connect.DirectoryServiceUpdateProcedure:      true,
+	nodev1connect.DirectoryServiceFindProcedure:        true,
+	nodev1connect.DirectoryServiceHoldsProcedure:       true,
+	nodev1connect.DirectoryServiceOwnedProcedure:       true,
 }
 
 // RoundTrip sends a request to the node. A reused connection may break because the node was

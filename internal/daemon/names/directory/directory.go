@@ -1,0 +1,383 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/state"
+	"github.com/vmmc-go/vmmc/internal/unix"
+)
+
+// Scope is whose name it is.
+type Scope = names.Scope
+
+// Key is a name of the cluster.
+type Key struct {
+	Scope
+	Name string
+}
+
+func (k Key) String() string {
+	return names.Key{Scope: k.Scope, Name: k.Name, Cluster: true}.String()
+}
+
+// Registration is a name that an export of a process has or claims.
+type Registration struct {
+	Key
+	Owner  nodeproto.ProcessID
+	Serial uint64 // the export's
+	Set    bool   // others may have the name, too
+	Order  uint64 // rises with each request of the owner's node about it
+}
+
+// export is what a registration is of.
+type export struct {
+	Owner  nodeproto.ProcessID
+	Serial uint64
+}
+
+func (r Registration) export() export { return export{r.Owner, r.Serial} }
+
+// same reports whether both are of one name of one export.
+func (r Registration) same(o Registration) bool { return r.Key == o.Key && r.export() == o.export() }
+
+// Outcome is what became of a claim, a registration or a look-up.
+type Outcome uint8
+
+// What became of a claim.
+const (
+	Registered Outcome = iota
+	Taken              // another process has the name
+	Claimed            // another process claims it at this moment
+	Absent             // no process has registered it
+	Waiting            // the node has not heard from all nodes yet
+	OtherNodes         // the node is no directory node of the name, or has another list of nodes
+	Full               // there is no room
+)
+
+func (o Outcome) String() string {
+	return [...]string{
+		"registered", "taken", "claimed", "absent", "waiting", "other nodes", "full",
+	}[o]
+}
+
+// Answer is a directory node's to a claim or a look-up.
+type Answer struct {
+	Outcome Outcome
+	Owner   nodeproto.ProcessID // by which the name is taken or claimed
+	Owners  []Registration      // that a look-up has found, in the order in which to try them
+	Reason  string              // for people to read
+}
+
+// Holding is what a process has of a name, as its node says.
+type Holding uint8
+
+// What a process has.
+const (
+	HoldsNothing Holding = iota
+	HoldsClaim
+	HoldsName
+)
+
+func (h Holding) String() string { return [...]string{"nothing", "claim", "name"}[h] }
+
+// Query is a look-up.
+type Query struct {
+	Key
+	Wait  bool           // the call lasts until there is an owner
+	Stale []Registration // that were answered before, and that their nodes have denied
+}
+
+// Page is a part of the names of a node's processes.
+type Page struct {
+	OtherNodes    bool // the node has another list of nodes, and says nothing
+	Registrations []Registration
+	More          bool
+}
+
+// Net asks other nodes. An error says that there is no answer.
+type Net interface {
+	Claim(ctx context.Context, node string, nodes uint64, r Registration) (Answer, error)
+	Update(ctx context.Context, node string, register, withdraw []Registration) ([]Outcome, error)
+	Find(ctx context.Context, node string, q Query) (Answer, error)
+	Holds(ctx context.Context, node string, r Registration) (Holding, error)
+	Owned(ctx context.Context, node string, nodes uint64, after *Registration) (Page, error)
+}
+
+// Names are those of the node's own processes.
+type Names interface {
+	// Holding says what an export has of a name. If a process may come back that has had it, Holding
+	// waits, or says that it claims it.
+	Holding(ctx context.Context, r Registration) Holding
+	// Owned returns what its processes hold and claim. One that may come back need not be among
+	// them: Owned waits for it, and fails if it does not come.
+	Owned(ctx context.Context) ([]Registration, error)
+}
+
+// Config is what a Directory needs of its node.
+type Config struct {
+	Node  string
+	View  *View
+	Net   Net
+	Names Names
+	// Older reports whether an error of Net says that the node knows no directory.
+	Older func(error) bool
+	Log   *slog.Logger
+	// File keeps what is registered for the next daemon, if Boot is still the same; may be empty.
+	File, Boot string
+
+	Ctx context.Context // ends with the node
+	Go  func(func())    // starts a goroutine, which ends soon after Ctx
+}
+
+// Directory is one node's part of the directory.
+type Directory struct {
+	cfg    Config
+	table  table
+	outbox outbox
+
+	mu      sync.Mutex
+	view    *View              // Guarded by mu.
+	changed chan struct{}      // closed when the view changes. Guarded by mu.
+	state   dirState           // Guarded by mu.
+	stable  []*View            // see settled. Guarded by mu.
+	missing map[string]string  // nodes not heard from, and why not. Guarded by mu.
+	heard   chan struct{}      // closed when missing changes or the state does. Guarded by mu.
+	end     context.CancelFunc // ends recover. Guarded by mu.
+	order   uint64             // the last one given. Guarded by mu.
+}
+
+// dirState is how far a node is with hearing what is registered with it.
+//
+//	          first call            heard from all
+//	dormant ------------> hearing ------------------> serving
+//	                         ^                          |
+//	                         `--------------------------'
+//	                           the list of nodes changed
+//
+// A node that was left no other one to hear from goes to serving at once. While hearing it
+// registers claims of few names ([Directory.settled]).
+type dirState uint8
+
+const (
+	dormant dirState = iota
+	hearing
+	serving
+)
+
+func (s dirState) String() string { return [...]string{"dormant", "hearing", "serving"}[s] }
+
+var dirTransitions = state.Table[dirState]{
+	dormant: {hearing, serving},
+	hearing: {serving},
+	serving: {hearing},
+}
+
+// setState is the only writer of the state. mu is held.
+func (d *Directory) setState(to dirState) {
+	dirTransitions.Check(d.state, to)
+	d.state = to
+}
+
+// New returns a node's directory. It goes on with what a daemon before it has left.
+func New(cfg Config) *Directory {
+	d := &Directory{
+		cfg: cfg, view: cfg.View, changed: make(chan struct{}), heard: make(chan struct{}),
+	}
+	d.outbox.d, d.table.journal = d, &journal{file: cfg.File, boot: cfg.Boot, log: cfg.Log}
+	if nodes := d.table.restore(cfg.Node); nodes != nil {
+		before := NewView(nodes)
+		d.stable = []*View{before}
+		if before.Digest == d.view.Digest {
+			d.setState(serving)
+		} else {
+			d.table.keep(d.belongs(d.view))
+		}
+	}
+	return d
+}
+
+// View returns the list of nodes, and a channel that is closed when it changes.
+func (d *Directory) View() (*View, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.view, d.changed
+}
+
+// maxStable bounds the views that settled looks at.
+const maxStable = 8
+
+// SetView replaces the list of nodes.
+func (d *Directory) SetView(v *View) {
+	d.mu.Lock()
+	if v.Digest == d.view.Digest {
+		d.mu.Unlock()
+		return
+	}
+	was := d.view
+	d.view = v
+	close(d.changed)
+	d.changed = make(chan struct{})
+	if d.state == dormant { // which views followed on the journal's is not noted
+		d.stable = nil
+		d.table.discard()
+	} else {
+		if d.end != nil {
+			d.end()
+			d.end = nil
+		}
+		switch {
+		case d.state == serving:
+			d.stable = []*View{was}
+			d.setState(hearing)
+		case len(d.stable) > 0 && len(d.stable) < maxStable:
+			d.stable = append(d.stable, was)
+		default:
+			d.stable = nil
+		}
+		d.beginHearing()
+	}
+	d.mu.Unlock()
+	d.table.keep(d.belongs(v))
+}
+
+// belongs reports whether a registration is one of this node and of a node of the view.
+func (d *Directory) belongs(v *View) func(Registration) bool {
+	return func(r Registration) bool {
+		return v.has(r.Owner.Node) && v.isDirectory(d.cfg.Node, r.Key)
+	}
+}
+
+// wake begins to serve, with the first call of another node or of an own process.
+func (d *Directory) wake() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == dormant {
+		d.setState(hearing)
+		d.beginHearing()
+	}
+}
+
+// beginHearing finds out from which nodes to hear, and begins. mu is held; the state is hearing.
+// A node that was in none of the stable views can have no name that was registered in them.
+func (d *Directory) beginHearing() {
+	d.missing = map[string]string{}
+	for _, n := range d.view.nodes {
+		known := len(d.stable) == 0 || slices.ContainsFunc(d.stable, func(v *View) bool { return v.has(n) })
+		if known && len(d.view.nodes) > 1 { // its own processes, too, may have been registered here
+			d.missing[n] = "it was not asked yet"
+		}
+	}
+	ctx, end := context.WithCancel(d.cfg.Ctx)
+	d.end = end
+	view := d.view
+	d.table.discard()
+	if len(d.missing) == 0 {
+		d.served()
+		return
+	}
+	nodes := make([]string, 0, len(d.missing))
+	for n := range d.missing {
+		nodes = append(nodes, n)
+	}
+	slices.Sort(nodes)
+	d.cfg.Go(func() { d.recover(ctx, view, nodes) })
+}
+
+// served ends the hearing. mu is held.
+func (d *Directory) served() {
+	d.setState(serving)
+	d.stable = []*View{d.view}
+	d.end()
+	d.end = nil
+	d.table.record(d.view.nodes)
+	d.news()
+}
+
+// news wakes the calls that wait to be settled. mu is held.
+func (d *Directory) news() {
+	close(d.heard)
+	d.heard = make(chan struct{})
+}
+
+// settled reports whether the node knows all that is registered of a name. It does in serving, and
+// in hearing if it was a directory node of the name in each view since it was serving last. why
+// names nodes that it has not heard from. mu is held.
+func (d *Directory) settled(k Key) (ok bool, why string) {
+	if d.state == serving {
+		return true, ""
+	}
+	if len(d.stable) > 0 && !slices.ContainsFunc(d.stable, func(v *View) bool {
+		return !v.isDirectory(d.cfg.Node, k)
+	}) {
+		return true, ""
+	}
+	var list []string
+	for n, w := range d.missing {
+		list = append(list, fmt.Sprintf("%s (%s)", n, w))
+	}
+	slices.Sort(list)
+	if more := len(list) - mostNamed; more > 0 {
+		list = append(list[:mostNamed], fmt.Sprintf("%d others", more))
+	}
+	return false, "it has not heard since its start, or since the list of nodes changed, from " +
+		strings.Join(list, ", ")
+}
+
+// mostNamed is how many nodes a reason names.
+const mostNamed = 4
+
+// settle waits until the node is settled for a name, as long as it is worthwhile. nodes is the
+// caller's list of nodes, 0 for any. The answer says why not, or is Registered.
+func (d *Directory) settle(ctx context.Context, k Key, nodes uint64) Answer {
+	d.wake()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		d.mu.Lock()
+		view, heard := d.view, d.heard
+		ok, why := d.settled(k)
+		d.mu.Unlock()
+		switch {
+		case nodes != 0 && nodes != view.Digest:
+			return Answer{Outcome: OtherNodes, Reason: "it has another list of nodes"}
+		case !view.isDirectory(d.cfg.Node, k):
+			return Answer{Outcome: OtherNodes, Reason: "it has another list of nodes"}
+		case ok:
+			return Answer{}
+		}
+		select {
+		case <-heard:
+		case <-late.C:
+			return Answer{Outcome: Waiting, Reason: why}
+		case <-ctx.Done():
+			return Answer{Outcome: Waiting, Reason: why}
+		}
+	}
+}
+
+// patience is how long a call of another node waits for what a node answers at once when it runs.
+const patience = 2 * time.Second
+
+// nextOrder returns the order of a request. It is greater than those of a daemon before this one,
+// because now is the machine's clock.
+func (d *Directory) nextOrder() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.order = max(d.order+1, uint64(unix.Monotonic()))
+	return d.order
+}
+
+// Close closes the file, when nothing of the node runs any more. The next daemon reads it.
+func (d *Directory) Close() {
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	d.table.journal.close()
+}

@@ -1,0 +1,310 @@
+package directory
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+func TestDirectoryStates(t *testing.T) {
+	if err := dirTransitions.Walk(serving, func(from, to dirState) dirState {
+		d := &Directory{state: from}
+		d.setState(to)
+		return d.state
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func key(name string) Key { return Key{Scope: Scope{User: "u"}, Name: name} }
+
+// The directory nodes are the same whatever the order of the list, are spread evenly, and a node
+// that is added takes the place of one of them at most.
+func TestSet(t *testing.T) {
+	var nodes []string
+	for i := range 20 {
+		nodes = append(nodes, fmt.Sprint("n", i))
+	}
+	v := NewView(nodes)
+	more := NewView(append([]string{"new"}, nodes...))
+	slices.Reverse(nodes)
+	again := NewView(nodes)
+	if again.Digest != v.Digest || more.Digest == v.Digest {
+		t.Error("the digest is not of the set of nodes")
+	}
+	of := map[string]int{}
+	for i := range 2000 {
+		k := key(fmt.Sprint("q", i))
+		set := v.Set(k)
+		if !slices.Equal(set, again.Set(k)) || len(set) != 3 {
+			t.Fatalf("%v: %q and %q", k, set, again.Set(k))
+		}
+		left := slices.DeleteFunc(more.Set(k), func(n string) bool { return n == "new" })
+		if !slices.Equal(left, set[:len(left)]) {
+			t.Fatalf("%v: %q, and with another node %q", k, set, more.Set(k))
+		}
+		for _, n := range set {
+			of[n]++
+		}
+	}
+	for n, names := range of {
+		if names < 200 || names > 400 {
+			t.Errorf("%s is a directory node of %d names of 2000, want some 300", n, names)
+		}
+	}
+	for size, want := range map[int]int{1: 1, 2: 1, 3: 3} {
+		if set := NewView(nodes[:size]).Set(key("q")); len(set) != want || quorum(set) != (want+1)/2 {
+			t.Errorf("%d nodes: %d directory nodes, of which %d decide", size, len(set), quorum(set))
+		}
+	}
+}
+
+// TestOneOwner does anything to five nodes: claims, ends, cuts, daemons that are killed and started,
+// with and without their files. No name ever has two owners, and when all is well again each name
+// that is held is found, and each other one is free.
+func TestOneOwner(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(r *rapid.T) {
+		synctest.Test(t, func(t *testing.T) { oneOwner(t, r, dir) })
+	})
+}
+
+func oneOwner(t *testing.T, r *rapid.T, dir string) {
+	s := newSim(t, 5, dir)
+	defer s.close()
+	down := map[string]*simNode{}
+	var pid uint32
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	done := make(chan struct{})
+	claims := 0
+	check := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		owners := map[Key][]string{}
+		for _, n := range s.nodes {
+			for _, held := range n.held() {
+				owners[held.Key] = append(owners[held.Key], fmt.Sprint(held.Owner))
+			}
+		}
+		for _, n := range down {
+			for _, held := range n.held() {
+				owners[held.Key] = append(owners[held.Key], fmt.Sprint(held.Owner))
+			}
+		}
+		for k, o := range owners {
+			if len(o) > 1 {
+				r.Fatalf("%v has the owners %q", k, o)
+			}
+		}
+	}
+	for range rapid.IntRange(1, 40).Draw(r, "steps") {
+		name := s.names[rapid.IntRange(0, 4).Draw(r, "node")]
+		n := s.node(name)
+		switch rapid.IntRange(0, 7).Draw(r, "what") {
+		case 0, 1, 2:
+			if n != nil {
+				pid++
+				q := fmt.Sprint("q", rapid.IntRange(0, 1).Draw(r, "name"))
+				p := pid
+				claims++
+				go func() { _, _ = n.publish(ctx, q, p, false); done <- struct{}{} }()
+			}
+		case 3:
+			if n != nil {
+				for _, held := range n.held() {
+					n.end(held)
+				}
+			}
+		case 4:
+			other := s.names[rapid.IntRange(0, 4).Draw(r, "other")]
+			s.mu.Lock()
+			s.cut[[2]string{name, other}] = !s.cut[[2]string{name, other}]
+			s.mu.Unlock()
+		case 5:
+			if n != nil && len(down) < 2 {
+				killed := s.kill(name)
+				killed.mu.Lock()
+				for u, h := range killed.has { // claims end with the daemon
+					if h == HoldsClaim {
+						delete(killed.has, u)
+						delete(killed.own, u)
+					}
+				}
+				killed.mu.Unlock()
+				down[name] = killed
+			}
+		case 6:
+			if before := down[name]; before != nil {
+				delete(down, name)
+				if rapid.Bool().Draw(r, "machine") { // it was started again: nothing is left
+					s.dir = ""
+					s.start(name, nil)
+					s.dir = dir
+				} else {
+					s.start(name, before)
+				}
+			}
+		case 7:
+			time.Sleep(time.Duration(rapid.IntRange(0, 3000).Draw(r, "ms")) * time.Millisecond)
+		}
+		time.Sleep(time.Duration(rapid.IntRange(0, 600).Draw(r, "µs")) * time.Microsecond)
+		check()
+	}
+	// All is well again.
+	s.mu.Lock()
+	clear(s.cut)
+	s.mu.Unlock()
+	for name, before := range down {
+		s.start(name, before)
+	}
+	clear(down)
+	for range claims {
+		<-done
+	}
+	time.Sleep(time.Minute)
+	check()
+	for _, q := range []string{"q0", "q1"} {
+		var owner *simNode
+		var held Registration
+		for _, name := range s.names {
+			n := s.node(name)
+			for _, h := range n.held() {
+				if h.Name == q {
+					owner, held = n, h
+				}
+			}
+		}
+		from := s.node(s.names[rapid.IntRange(0, 4).Draw(r, "from")])
+		got, err := from.lookup(ctx, q, false)
+		switch {
+		case owner != nil && (err != nil || got.Owner != held.Owner):
+			r.Fatalf("%s of %v is found as %v: %v", q, held.Owner, got.Owner, err)
+		case owner == nil && !errors.Is(err, names.ErrAbsent):
+			r.Fatalf("%s, which has no owner, is found as %v: %v", q, got.Owner, err)
+		}
+		pid++
+		_, err = from.publish(ctx, q, pid, false)
+		if taken := (*names.TakenError)(nil); owner != nil && (!errors.As(err, &taken) || taken.Owner != held.Owner) {
+			r.Fatalf("a claim of %s, which %v has: %v", q, held.Owner, err)
+		} else if owner == nil && err != nil {
+			r.Fatalf("a claim of %s, which has no owner: %v", q, err)
+		}
+	}
+}
+
+// Directory nodes that are older than the directory count as away, and are named.
+func TestOlderNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 4, t.TempDir())
+		defer s.close()
+		set := s.node("n1").d.view.Set(key("q"))
+		var from *simNode
+		for _, n := range s.names {
+			if !slices.Contains(set, n) {
+				from = s.node(n)
+			}
+		}
+		s.age(set[0])
+		r, err := from.publish(t.Context(), "q", 1, false)
+		if err != nil {
+			t.Fatalf("with one older node: %v", err)
+		}
+		if _, err := from.lookup(t.Context(), "q", true); err != nil {
+			t.Errorf("with one older node: %v", err)
+		}
+		from.end(r)
+		quiet()
+		s.age(set[1])
+		_, err = from.publish(t.Context(), "q", 2, false)
+		if !errors.Is(err, code.NotImplemented) || !strings.Contains(err.Error(), set[0]) || !strings.Contains(err.Error(), set[1]) {
+			t.Errorf("with two older nodes: %v", err)
+		}
+		s.age(set[2])
+		if _, err := from.lookup(t.Context(), "q", true); !errors.Is(err, code.NotImplemented) {
+			t.Errorf("with older nodes alone: %v", err)
+		}
+	})
+}
+
+// A user's registrations and look-ups are bounded, and leave nothing.
+func TestLimits(t *testing.T) {
+	var tab table
+	tab.journal = &journal{}
+	reg := func(user string, i int) Registration {
+		return Registration{
+			Key:   Key{Scope: Scope{User: user}, Name: fmt.Sprint(i)},
+			Owner: nodeproto.ProcessID{Node: "n", PID: 1}, Serial: uint64(i), Order: 1,
+		}
+	}
+	n := 0
+	for ; ; n++ {
+		if o, _ := tab.register(reg("u", n)); o == Full {
+			break
+		}
+	}
+	if n < 10_000 || n > 100_000 {
+		t.Errorf("a user has room for %d names", n)
+	}
+	if o, _ := tab.register(reg("other", 0)); o != Registered {
+		t.Errorf("another user: %v", o)
+	}
+	for i := range maxUserWaits {
+		if !tab.enter(key(fmt.Sprint("w", i))) {
+			t.Fatalf("only %d look-ups wait", i)
+		}
+	}
+	if tab.enter(key("more")) {
+		t.Error("one look-up too many waits")
+	}
+	for i := range maxUserWaits {
+		tab.leave(key(fmt.Sprint("w", i)))
+	}
+	for i := range n {
+		tab.withdraw(reg("u", i))
+	}
+	tab.withdraw(reg("other", 0))
+	if len(tab.names)+len(tab.users)+len(tab.nodes)+len(tab.waits) > 0 {
+		t.Errorf("%d names, %d users, %d nodes, %d waits are left", len(tab.names), len(tab.users), len(tab.nodes), len(tab.waits))
+	}
+}
+
+// FuzzJournal reads any file: what it accepts has a head, and is written and read again as it is.
+func FuzzJournal(f *testing.F) {
+	r := Registration{Key: key("q"), Owner: nodeproto.ProcessID{Node: "n", PID: 1, Incarnation: 2}, Serial: 3, Order: 4}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for _, l := range []line{{Boot: "b", Nodes: []string{"m", "n"}}, {Add: &r}, {Drop: &r}, {Add: &r}} {
+		_ = enc.Encode(l)
+	}
+	f.Add(b.Bytes())
+	f.Add(b.Bytes()[:b.Len()-9])
+	f.Add([]byte(`{"Boot":"a","Nodes":["n"]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		nodes, all, err := parseJournal(bytes.NewReader(b), "b")
+		if err != nil {
+			return
+		}
+		if nodes == nil && len(all) > 0 {
+			t.Error("registrations without a head")
+		}
+		for i, r := range all {
+			if slices.ContainsFunc(all[:i], r.same) {
+				t.Errorf("%+v is there twice", r)
+			}
+		}
+	})
+}
