@@ -200,7 +200,7 @@ func (s *Server) handleEvent(e vmmc.Event) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for l := range s.lanes {
-			if l.im.Exporter() == e.Peer {
+			if l.im.Exporter() == e.Peer && isOver(l.im) { // one that has come back has new lanes
 				s.drop(l)
 			}
 		}
@@ -222,8 +222,18 @@ func (s *Server) drop(l *lane) {
 	}
 	l.open = false
 	delete(s.lanes, l)
+	s.arbiter.gone(l) // it looks at the lease, whose memory closeLane gives back
 	s.wg.Go(func() { _ = s.closeLane(l) })
-	s.arbiter.gone(l)
+}
+
+// isOver reports whether an import has ended.
+func isOver(im *vmmc.Import) bool {
+	select {
+	case <-im.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // answer sends a client an answer. s.mu is held. It never waits: if the link is disconnected, or

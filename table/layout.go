@@ -99,7 +99,7 @@ func newGeometry(key, value int) geometry {
 }
 
 // maxSize is how many bytes a table may have.
-const maxSize = 1 << 46
+const maxSize uint64 = 1 << 46
 
 // setCapacity chooses the number of buckets. A home is two thirds full on average. As entries are
 // moved when others are deleted, all buckets of a home but its last one are full: so there are

@@ -198,6 +198,7 @@ func New(cfg Config) *Directory {
 		if before.Digest == d.view.Digest {
 			d.setState(serving)
 		} else {
+			d.table.discard() // the file's nodes are no longer the node's
 			d.table.keep(d.belongs(d.view))
 		}
 	}
