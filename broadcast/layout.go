@@ -211,7 +211,9 @@ const (
 )
 
 // At begins with the entry of a position, which [Writer.Append] and [Reader.Next] return. If that
-// was overwritten, the first read returns an [Overrun].
+// was overwritten, the first read returns an [Overrun]. A position is one of its writer's log: in
+// that of a later writer of the same name it is another entry, or none. After [vmmc.ErrPeerGone]
+// begin with [Oldest].
 //
 // Experimental: it may change in any release.
 func At(pos uint64) Start { return Start(pos + 1) }

@@ -165,6 +165,7 @@ func putText(b []byte, status int, text string, number uint64) []byte {
 	}
 	b = b[len(b)-words(len(text))-answerTail:]
 	copy(b, text)
+	clear(b[len(text):words(len(text))]) // what was there is of another client's answer
 	putAnswerTail(b, status, len(text), number)
 	return b
 }

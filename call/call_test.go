@@ -540,6 +540,42 @@ func TestBesideALostLink(t *testing.T) {
 	}
 }
 
+// A Shutdown does not wait for a link that is away, which an answer waits for.
+func TestShutdownBesideALostLink(t *testing.T) {
+	defer call.SetFenceTime(100 * time.Millisecond)()
+	nodes := vmmctest.Nodes(t, 2)
+	down := make(chan struct{}, 64)
+	p := nodes[0].Open(t, vmmc.WithResume(10*bound), vmmc.WithEvents(func(e vmmc.Event) {
+		if e.Kind == vmmc.LinkDown {
+			down <- struct{}{}
+		}
+	}))
+	g := newGate()
+	s := serve(t, p, g.handle)
+	far := dial(t, nodes[1].Open(t, vmmc.WithResume(10*bound)))
+	ctx, cancel := context.WithCancel(within(t))
+	done := g.begin(t, ctx, far, 1)
+	nodes[0].Cut()
+	<-down
+	<-down // its link with the server, and the server's with it
+	late := make(chan struct{})
+	onStep(t, func(s string) {
+		if s == "serve.late" {
+			close(late)
+		}
+	})
+	close(g.open)
+	<-late
+	if err := s.Shutdown(within(t)); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("a call whose answer was lost")
+	}
+	nodes[0].Heal()
+}
+
 // There are as many clients, with as many slots, as the server allows.
 func TestBounds(t *testing.T) {
 	w := ways[0].start(t, plainly, call.MaxClients(2), call.MaxSlots(4))

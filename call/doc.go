@@ -1,6 +1,6 @@
 // Package call has calls between processes: one server, which runs a function, and any number of
 // clients on any node that its name reaches. Requests and answers are Go values, without an
-// interface definition. On one node a call takes a few microseconds.
+// interface definition.
 //
 //	s, err := call.Serve(ctx, p, "oracle", func(ctx context.Context, q *Question, a *Answer) error {
 //		a.Number = 2 * q.Number

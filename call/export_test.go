@@ -1,6 +1,8 @@
 package call
 
 import (
+	"time"
+
 	"github.com/vmmc-go/vmmc"
 )
 
@@ -94,3 +96,11 @@ var (
 	PutText       = putText
 	PutAnswerTail = putAnswerTail
 )
+
+// SetFenceTime sets how long Shutdown waits for answers, until the function that it returns is
+// called.
+func SetFenceTime(d time.Duration) (back func()) {
+	before := fenceTime
+	fenceTime = d
+	return func() { fenceTime = before }
+}

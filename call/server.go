@@ -482,6 +482,15 @@ func (s *Server) refuseRest(ctx context.Context) {
 	for _, c := range conns {
 		wg.Go(func() { s.refuseAll(ctx, c) })
 	}
+	sent := make(chan struct{})
+	go func() { // a link that is away may hold it up until the connection's end, which comes next
+		defer close(sent)
+		s.late.Wait()
+	}()
+	select {
+	case <-sent:
+	case <-ctx.Done():
+	}
 	wg.Wait()
 }
 

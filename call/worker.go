@@ -37,6 +37,7 @@ type leading struct {
 	leader  atomic.Pointer[worker]
 	handler atomic.Int64 // how long handlers have taken lately
 	workers sync.WaitGroup
+	late    sync.WaitGroup // answers that are sent later; workers add to it
 
 	leadMu  sync.Mutex
 	idle    []*worker // Guarded by leadMu.
@@ -234,6 +235,7 @@ func (w *worker) call() (b []byte) {
 	} else {
 		b = w.out[len(w.out)-answerTail-words(len(w.a)):]
 		copy(b, w.a)
+		clear(b[len(w.a):words(len(w.a))])
 		putAnswerTail(b, succeeded, 0, number)
 	}
 	return b
@@ -269,7 +271,7 @@ func (w *worker) answer(b []byte) {
 	pair.At("serve.late")
 	b = bytes.Clone(b)
 	w.conn = nil
-	w.s.workers.Go(func() { // the worker's own goroutine has not ended
+	w.s.late.Go(func() { // the worker's own goroutine has not ended
 		_ = c.im.Send(c.ctx, b, at)
 		w.s.free(c, i, true)
 	})

@@ -113,8 +113,7 @@ func TestClientKilled(t *testing.T) {
 				continue
 			}
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
-				nodes, host := w.start(t)
-				newAccount(t, nodes[0].Open(t))
+				nodes, host, _ := w.startWithAccount(t)
 				last := nodes[len(nodes)-1]
 				c := contend(t, last.Open(t))
 				if s.contend {
@@ -151,8 +150,7 @@ func TestClientStopped(t *testing.T) {
 				continue
 			}
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
-				nodes, _ := w.start(t)
-				newAccount(t, nodes[0].Open(t))
+				nodes, _, _ := w.startWithAccount(t)
 				last := nodes[len(nodes)-1]
 				c := contend(t, last.Open(t))
 				if s.contend {
@@ -202,8 +200,7 @@ func TestClientStopped(t *testing.T) {
 func TestFreeSoon(t *testing.T) {
 	for _, w := range deathWays {
 		t.Run(w.name, func(t *testing.T) {
-			nodes, _ := w.start(t)
-			newAccount(t, nodes[0].Open(t))
+			nodes, _, _ := w.startWithAccount(t)
 			last := nodes[len(nodes)-1]
 			m := open(t, last.Open(t))
 			best := time.Hour
@@ -421,8 +418,7 @@ func TestRandomKills(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			nodes, s := w.start(t)
-			e := w.account(t, nodes[0].Open(t))
+			nodes, s, e := w.startWithAccount(t)
 			last := nodes[len(nodes)-1]
 			word := func(off int) vmmc.Word64 {
 				v, err := e.Word64(off)

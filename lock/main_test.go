@@ -111,6 +111,17 @@ func (w way) start(
 	return nodes, hosted(t, nodes[0].Open(t), opts...)
 }
 
+// startWithAccount is start with an account of the host's process, where no data of a dead holder
+// arrives once another one has the lock.
+func (w way) startWithAccount(
+	t testing.TB,
+) (nodes []*vmmctest.Node, s *lock.Server, e *vmmc.Export) {
+	t.Helper()
+	nodes = w.started(t)
+	p := nodes[0].Open(t)
+	return nodes, hosted(t, p, w.options()...), w.account(t, p)
+}
+
 func hosted(t testing.TB, p *vmmc.Process, opts ...lock.Option) *lock.Server {
 	t.Helper()
 	s, err := lock.Host(within(t), p, name, opts...)

@@ -52,6 +52,7 @@ type Consumer[T any] struct {
 	finished int
 	lost     []*LostError
 	untold   []*LostError
+	losses   atomic.Int32 // len(untold): a get looks at it without mu. Stored under mu.
 	// Dropped lanes that Close is to close again. Guarded by mu.
 	unclosed []*lane
 	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
@@ -277,7 +278,13 @@ func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
 
 // fill waits for one value.
 func (c *Consumer[T]) fill(ctx context.Context) error {
-	for c.takeSome(c.one) == 0 {
+	for {
+		if err := c.lossError(); err != nil {
+			return err
+		}
+		if c.takeSome(c.one) > 0 {
+			return nil
+		}
 		if err := c.endError(); err != nil {
 			return err
 		}
@@ -285,7 +292,6 @@ func (c *Consumer[T]) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // GetSome takes as many values as are there and dst has room for, and waits while there is none. It
@@ -299,6 +305,9 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 	}
 	defer c.sem.Release()
 	for len(dst) > 0 {
+		if err := c.lossError(); err != nil {
+			return 0, err
+		}
 		if n := c.takeSome(dst); n > 0 {
 			return n, nil
 		}
@@ -326,6 +335,9 @@ func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
 	defer c.sem.Release()
 	if c.closed.Load() {
 		return v, false, closedError(c.op())
+	}
+	if err = c.lossError(); err != nil {
+		return v, false, err
 	}
 	if c.takeSome(c.one) == 0 {
 		return v, false, c.endError()
@@ -460,7 +472,17 @@ func (c *Consumer[T]) countEnd(l *lane) bool {
 		e.Err = errors.New("its end mark counts other values than those that it has put")
 	}
 	c.lost, c.untold = append(c.lost, e), append(c.untold, e)
+	c.losses.Store(int32(len(c.untold)))
 	return false
+}
+
+// lossError is the error of a get before it looks for values: a producer that was lost, and of which
+// none has told. Otherwise no get would, while other producers keep values coming.
+func (c *Consumer[T]) lossError() error {
+	if c.losses.Load() == 0 {
+		return nil
+	}
+	return c.endError()
 }
 
 // endError is the error of a get that finds no value in a queue that ends: a producer that was
@@ -475,6 +497,7 @@ func (c *Consumer[T]) endError() error {
 	case len(c.untold) > 0:
 		e := c.untold[0]
 		c.untold = c.untold[1:]
+		c.losses.Store(int32(len(c.untold)))
 		return e
 	case c.finished < c.opts.producers:
 		return nil

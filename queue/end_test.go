@@ -118,6 +118,26 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// A loss is told while other producers keep values coming.
+func TestLostBesideOthers(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Producers(2))
+	lost, q := dial(t, nodes[0].Open(t)), dial(t, nodes[0].Open(t))
+	if err := lost.Process().Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the consumer knows", c.SomeLaneOver)
+	var e *queue.LostError
+	for i := range 10 {
+		put(t, q, newItem(2, uint32(2*i)), newItem(2, uint32(2*i+1))) // there is always a value
+		if _, err := c.Get(within(t)); errors.As(err, &e) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("no get tells of the loss")
+}
+
 // A loss that no get has told cannot be replaced.
 func TestReplaceUntold(t *testing.T) {
 	nodes, c := ways[0].start(t, queue.Producers(2))

@@ -38,6 +38,11 @@ func (c *Consumer[T]) LanesOver() bool {
 	return !slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool { return !l.isOver() })
 }
 
+// SomeLaneOver reports whether a producer has ended, and the consumer knows that.
+func (c *Consumer[T]) SomeLaneOver() bool {
+	return slices.ContainsFunc(*c.lanes.Load(), func(l *lane) bool { return l.isOver() })
+}
+
 // Requests is how many processes dial.
 func (c *Consumer[T]) Requests() int { return c.listener.Diallers() }
 
