@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,6 +47,36 @@ func TestClusterNames(t *testing.T) {
 	for n := 1; n <= 5; n++ {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) { clusterNames(t, n) })
 	}
+}
+
+// Lists on two nodes at once do not wait for each other.
+func TestClusterListsAtOnce(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	ps := []*vmmc.Process{nodes[0].Open(t), nodes[1].Open(t)}
+	if _, err := ps[0].Publish(patience(t), "/queue", make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{fmt.Sprintf("/queue %d", ps[0].ID().PID)}
+	var all sync.WaitGroup
+	for _, p := range ps {
+		all.Go(func() {
+			for range 100 {
+				var got []string
+				for n, err := range p.Names(patience(t), "/*") {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got = append(got, fmt.Sprintf("%s %d", n.Name, n.Process.PID))
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%q", got)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func clusterNames(t *testing.T, n int) {

@@ -49,16 +49,22 @@ func tableKey(k directory.Key) names.Key {
 }
 
 func (o ownNames) Holding(ctx context.Context, r directory.Registration) directory.Holding {
-	if o.n.registry.journal.AwaitReturn(ctx, r.Owner.PID) != nil {
-		return directory.HoldsClaim // what it has when it comes back is not known
+	// First the table, then the absent processes: one is absent before its names leave the table.
+	for {
+		switch e, held := o.n.names.Exact(tableKey(r.Key), r.Owner, r.Serial); {
+		case e != nil && e.Owner.Alive() && held:
+			return directory.HoldsName
+		case e != nil && e.Owner.Alive():
+			return directory.HoldsClaim
+		case o.n.isStopping(): // it has closed its connections, and the processes live
+			return directory.HoldsClaim
+		case !o.n.registry.journal.IsAbsent(r.Owner.PID):
+			return directory.HoldsNothing
+		}
+		if o.n.registry.journal.AwaitReturn(ctx, r.Owner.PID) != nil {
+			return directory.HoldsClaim // what it has when it comes back is not known
+		}
 	}
-	switch e, held := o.n.names.Exact(tableKey(r.Key), r.Owner, r.Serial); {
-	case e == nil || !e.Owner.Alive():
-		return directory.HoldsNothing
-	case held:
-		return directory.HoldsName
-	}
-	return directory.HoldsClaim
 }
 
 func (o ownNames) Owned(ctx context.Context) (rs []directory.Registration, err error) {
@@ -227,6 +233,13 @@ const maxListsAtOnce = 32
 func (p *process) listClusterNames(
 	ctx context.Context, r nodeproto.ListNamesRequest,
 ) (out nodeproto.NameList, err error) {
+	// Not the turn of lists of this node: another node that lists waits for that one, and this one
+	// for its.
+	leave, err := p.n.clusterListing.enter(ctx, p.user)
+	if err != nil {
+		return out, err
+	}
+	defer leave()
 	nodes := p.n.cluster.NodeNames()
 	lists, errs := make([]nodeproto.NameList, len(nodes)), make([]error, len(nodes))
 	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,
@@ -239,7 +252,7 @@ func (p *process) listClusterNames(
 		all.Go(func() {
 			defer func() { <-room }()
 			if node == p.n.cfg.Name {
-				lists[i] = p.listOwn(r)
+				lists[i], errs[i] = p.listOwn(ctx, r)
 				return
 			}
 			o, err := p.n.cluster.Peer(node)

@@ -351,19 +351,21 @@ func (p *process) listNames(
 		}
 		return o.ListNames(ctx, p.user, p.session, r)
 	}
+	if r.Cluster {
+		return p.listClusterNames(ctx, r)
+	}
+	return p.listOwn(ctx, r)
+}
+
+// listOwn lists names of this node.
+func (p *process) listOwn(
+	ctx context.Context, r nodeproto.ListNamesRequest,
+) (out nodeproto.NameList, err error) {
 	leave, err := p.n.listing.enter(ctx, p.user)
 	if err != nil {
 		return out, err
 	}
 	defer leave()
-	if r.Cluster {
-		return p.listClusterNames(ctx, r)
-	}
-	return p.listOwn(r), nil
-}
-
-// listOwn lists names of this node.
-func (p *process) listOwn(r nodeproto.ListNamesRequest) (out nodeproto.NameList) {
 	after := names.Position{
 		Name: r.After, Cluster: r.Cluster, PID: r.AfterPID, Buffer: r.AfterBuffer,
 	}
@@ -375,7 +377,7 @@ func (p *process) listOwn(r nodeproto.ListNamesRequest) (out nodeproto.NameList)
 		})
 	}
 	out.More = more
-	return out
+	return out, nil
 }
 
 // matchName reports whether a name matches a pattern of package path. Names that begin with a dot

@@ -75,11 +75,13 @@ type Node struct {
 	broker      broker
 	names       names.Table
 	directory   *directory.Directory
-	listing     perUser // lists of names
-	lookups     remoteLookups
-	sessions    sessions
-	control     control
-	disk        *statedir.Disk
+	listing     perUser // lists of names of this node
+	// Lists of names of the cluster.
+	clusterListing perUser
+	lookups        remoteLookups
+	sessions       sessions
+	control        control
+	disk           *statedir.Disk
 
 	mu    sync.Mutex
 	state nodeState // guarded by mu

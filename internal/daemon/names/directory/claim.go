@@ -287,9 +287,11 @@ func (b *outbox) tell(node string) {
 		outcomes, err := b.update(ctx, node, register, withdraw)
 		if view, _ := b.d.View(); err == nil || !view.has(node) {
 			b.told(node, withdraw)
-			later := slices.ContainsFunc(outcomes, func(o Outcome) bool { return o == Claimed || o == Full })
+			// Taken, too: the node may have an old owner that it could not ask.
+			again := func(o Outcome) bool { return o == Claimed || o == Full || o == Taken }
+			later := slices.ContainsFunc(outcomes, again)
 			for i, r := range register {
-				if i >= len(outcomes) || outcomes[i] != Claimed && outcomes[i] != Full {
+				if i >= len(outcomes) || !again(outcomes[i]) {
 					b.told(node, []Registration{r})
 				}
 			}

@@ -309,14 +309,16 @@ func (d *Directory) news() {
 }
 
 // settled reports whether the node knows all that is registered of a name. It does in serving, and
-// in hearing if it was a directory node of the name in each view since it was serving last. why
-// names nodes that it has not heard from. mu is held.
+// in hearing if it was a directory node of the name in each view since it was serving last: any two
+// of a name's three nodes have one of those in common that have agreed to a claim. So it does not
+// if it decides alone now, and was one of three. why names nodes that it has not heard from. mu is
+// held.
 func (d *Directory) settled(k Key) (ok bool, why string) {
 	if d.state == serving {
 		return true, ""
 	}
 	if len(d.stable) > 0 && !slices.ContainsFunc(d.stable, func(v *View) bool {
-		return !v.isDirectory(d.cfg.Node, k)
+		return !v.isDirectory(d.cfg.Node, k) || len(v.Set(k)) > 1 && len(d.view.Set(k)) == 1
 	}) {
 		return true, ""
 	}

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -76,8 +79,12 @@ func TestSet(t *testing.T) {
 // with and without their files. No name ever has two owners, and when all is well again each name
 // that is held is found, and each other one is free.
 func TestOneOwner(t *testing.T) {
-	dir := t.TempDir()
+	base := t.TempDir()
 	rapid.Check(t, func(r *rapid.T) {
+		dir, err := os.MkdirTemp(base, "") // no run begins with another one's files
+		if err != nil {
+			r.Fatal(err)
+		}
 		synctest.Test(t, func(t *testing.T) { oneOwner(t, r, dir) })
 	})
 }
@@ -151,9 +158,10 @@ func oneOwner(t *testing.T, r *rapid.T, dir string) {
 			if before := down[name]; before != nil {
 				delete(down, name)
 				if rapid.Bool().Draw(r, "machine") { // it was started again: nothing is left
-					s.dir = ""
+					if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+						r.Fatal(err)
+					}
 					s.start(name, nil)
-					s.dir = dir
 				} else {
 					s.start(name, before)
 				}
@@ -204,6 +212,91 @@ func oneOwner(t *testing.T, r *rapid.T, dir string) {
 			r.Fatalf("a claim of %s, which has no owner: %v", q, err)
 		}
 	}
+}
+
+// A node that alone decides about a name, since the list of nodes has become shorter, first hears
+// from the others: it may have missed a claim to which two of three nodes have agreed.
+func TestFewerNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 3, t.TempDir())
+		defer s.close()
+		fewer := NewView([]string{"n1", "n3"})
+		var q string
+		for i := 0; q == ""; i++ {
+			if k := key(fmt.Sprint("q", i)); slices.Equal(fewer.Set(k), []string{"n3"}) {
+				q = k.Name
+			}
+		}
+		for i, n := range s.names { // all serve
+			if _, err := s.node(n).publish(t.Context(), fmt.Sprint("other", i), 9, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet()
+		s.mu.Lock()
+		s.cut[[2]string{"n1", "n3"}], s.cut[[2]string{"n3", "n1"}] = true, true
+		s.mu.Unlock()
+		if _, err := s.node("n1").publish(t.Context(), q, 1, false); err != nil {
+			t.Fatalf("at two of three nodes: %v", err)
+		}
+		s.kill("n2")
+		for _, n := range []string{"n1", "n3"} {
+			s.node(n).d.SetView(fewer)
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if _, err := s.node("n3").publish(soon, q, 2, false); err == nil {
+			t.Error("there are two owners")
+		}
+		s.mu.Lock()
+		clear(s.cut)
+		s.mu.Unlock()
+		quiet()
+		if _, err := s.node("n3").publish(t.Context(), q, 3, false); !errors.As(err, new(*names.TakenError)) {
+			t.Errorf("when all is well again: %v", err)
+		}
+		if got, err := s.node("n3").lookup(t.Context(), q, false); err != nil || got.Owner.PID != 1 {
+			t.Errorf("the owner is %v: %v", got.Owner, err)
+		}
+	})
+}
+
+// A directory node that was away learns of a name, also if its old owner cannot be asked at first.
+func TestOwnerMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 5, t.TempDir())
+		defer s.close()
+		set := s.node("n1").d.view.Set(key("q"))
+		var others []string
+		for _, n := range s.names {
+			if !slices.Contains(set, n) {
+				others = append(others, n)
+			}
+		}
+		x, y := s.node(others[0]), s.node(others[1])
+		r, err := x.publish(t.Context(), "q", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		down := s.kill(set[0])
+		x.end(r)
+		if _, err := y.publish(t.Context(), "q", 2, false); err != nil {
+			t.Fatal(err)
+		}
+		away := s.kill(others[0])
+		s.start(set[0], down)
+		quiet()
+		s.start(others[0], away)
+		quiet()
+		for _, n := range s.names {
+			soon, stop := context.WithTimeout(t.Context(), time.Minute)
+			if got, err := s.node(n).lookup(soon, "q", true); err != nil || got.Owner.PID != 2 {
+				t.Errorf("on node %s the owner is %v: %v", n, got.Owner, err)
+			}
+			stop()
+		}
+	})
 }
 
 // Directory nodes that are older than the directory count as away, and are named.
