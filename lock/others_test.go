@@ -629,7 +629,7 @@ func addForever(ctx context.Context, p *vmmc.Process, _ ...string) error {
 	}
 }
 
-// Nothing that was added is lost, nor added twice, whoever dies.
+// Nothing that was added is lost, nor added twice, whichever process dies.
 func TestCounter(t *testing.T) {
 	const begin = 1<<32 - 50 // both halves change
 	for _, w := range ways {
