@@ -301,10 +301,11 @@ const writeStep = 50 * time.Millisecond
 
 // The pauses between attempts to send descriptors to an end that does not take them yet: a daemon
 // does so when it has accepted the connection, and nothing announces that. They double from the
-// first to the longest, so that many clients that wait leave the processors to the daemon.
+// first to the longest, so that a hundred clients that wait leave the processors to the daemon. An
+// end that takes them is found after twice the time that it took at most.
 const (
 	firstWritePause   = 50 * time.Microsecond
-	longestWritePause = 5 * time.Millisecond
+	longestWritePause = 50 * time.Millisecond
 )
 
 // pause waits, and reports whether neither the context nor the connection has ended meanwhile.
