@@ -214,14 +214,17 @@ func TestStart(t *testing.T) {
 						t.Errorf("%x at %d, %v", b, pos, err)
 					}
 				}
-				for _, at := range []uint64{tail + 1<<20, first + 1, first + 2} {
+				for _, at := range []uint64{tail + 1<<20, first + 1, first + 2, 1<<64 - 3, 1<<64 - 2, 1<<64 - 1} {
 					_, err := broadcast.NewReader(within(t), p, name, broadcast.At(at))
 					if !errors.Is(err, vmmc.ErrBadArg) {
 						t.Errorf("at %d: %v", at, err)
 					}
 				}
-				if _, err := next(broadcast.At(tail - 4)); !errors.Is(err, vmmc.ErrBadArg) {
-					t.Errorf("within an entry: %v", err)
+				_, end := log.Bounds()
+				for _, at := range []uint64{tail - 4, end - 4} {
+					if _, err := next(broadcast.At(at)); !errors.Is(err, vmmc.ErrBadArg) {
+						t.Errorf("within an entry, at %d of %d: %v", at, end, err)
+					}
 				}
 			})
 		}

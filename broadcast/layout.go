@@ -216,7 +216,11 @@ const (
 // begin with [Oldest].
 //
 // Experimental: it may change in any release.
-func At(pos uint64) Start { return Start(pos + 1) }
+func At(pos uint64) Start {
+	// The two highest positions would become Oldest and Newest. No entry begins there, nor at the one
+	// that takes their place.
+	return Start(min(pos, 1<<64-3) + 1)
+}
 
 // checkCall refuses calls that could hang.
 func checkCall(ctx context.Context, op string) error {

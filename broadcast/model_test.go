@@ -47,10 +47,11 @@ type item struct {
 	data []byte
 }
 
-// modelReader is a reader, the position of its next entry, and how far it has copied.
+// modelReader is a reader, the position of its next entry, how far it has copied, and the log's end
+// when it looked for that.
 type modelReader struct {
 	*broadcast.Reader
-	pos, copied uint64
+	pos, copied, tail uint64
 }
 
 type logModel struct {
@@ -139,25 +140,38 @@ func (m *logModel) next(t *rapid.T) {
 		return // it would wait
 	}
 	first, _ := m.log.Bounds()
+	copies, lost := r.fill(m.at(t, r.pos), first, m.tail, uint64(r.Chunk()))
 	b, pos, err := r.Next(t.Context(), nil)
 	switch over := (*broadcast.Overrun)(nil); {
-	case r.pos >= r.copied && r.pos < first:
-		if !errors.As(err, &over) || over.Lost != first-r.pos {
-			t.Fatalf("%d bytes at %d, %v, want a loss of %d", len(b), pos, err, first-r.pos)
+	case lost > 0:
+		if !errors.As(err, &over) || over.Lost != lost {
+			t.Fatalf("%d bytes at %d, %v, want a loss of %d", len(b), pos, err, lost)
 		}
-		r.pos = first
+		r.pos += lost
 	case err != nil:
-		t.Fatalf("%v; the reader is at %d of %d to %d, and has copied up to %d", err, r.pos, first, m.tail, r.copied)
+		t.Fatalf("%v; the reader is at %d of %d to %d, copies: %v, and has copied up to %d",
+			err, r.pos, first, m.tail, copies, r.copied)
 	default:
 		want := m.at(t, r.pos)
 		if pos != r.pos || !bytes.Equal(b, want.data) {
 			t.Fatalf("%d bytes at %d, want %d at %d", len(b), pos, len(want.data), r.pos)
 		}
-		if r.pos >= r.copied {
-			r.copied = m.tail // the chunk takes the whole ring
-		}
 		r.pos += size(len(b))
 	}
+}
+
+// fill is what a reader does to read the next entry: it copies from there on if it does not have all
+// of it, and looks for the log's end if it knows of nothing more. It loses what was overwritten, and
+// keeps the rest of its copy.
+func (r *modelReader) fill(next item, first, tail, chunk uint64) (copies bool, lost uint64) {
+	if next.pos+size(len(next.data)) <= r.copied {
+		return false, 0
+	}
+	if r.tail <= r.pos {
+		r.tail = tail
+	}
+	r.copied = min(r.tail, r.pos+chunk)
+	return true, max(first, r.pos) - r.pos
 }
 
 func (m *logModel) check(t *rapid.T) {

@@ -355,6 +355,9 @@ func (r *Reader) fill(ctx context.Context, n int) error {
 		if err := r.validate(ctx); err != nil {
 			return err
 		}
+		if !r.sure {
+			return badArg("read", fmt.Errorf("no entry begins at position %d, and the log's end is %d", r.pos, r.tail))
+		}
 		return r.protocol(fmt.Errorf("the log ends at %d, and no entry from %d on does", r.tail, r.pos))
 	}
 	have := int(min(r.tail-r.pos, uint64(len(r.chunk))))
@@ -362,12 +365,18 @@ func (r *Reader) fill(ctx context.Context, n int) error {
 		return err
 	}
 	pair.At("next.copied")
-	if err := r.validate(ctx); err != nil {
+	from := r.pos
+	err := r.validate(ctx)
+	if err != nil && r.pos == from {
 		return err
 	}
 	pair.At("next.valid")
-	r.hi = have
-	return nil
+	// After an overrun, what was copied of the entries that the log still had is valid. A reader that
+	// dropped it could be overrun by each copy that it makes.
+	if skip := r.pos - from; skip < uint64(have) {
+		r.lo, r.hi = int(skip), have
+	}
+	return err
 }
 
 // copyLog copies a part of the log, which may be overwritten meanwhile.
