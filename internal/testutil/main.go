@@ -14,6 +14,9 @@ import (
 // time costs nothing; the bound is only for a loaded machine under the race detector.
 const settleTime = 30 * time.Second
 
+// exitSleep is the race detector's option for how long a process that ends sleeps.
+const exitSleep = "atexit_sleep_ms=10"
+
 // Runner is what a *testing.M is to its caller.
 type Runner interface{ Run() int }
 
@@ -39,6 +42,11 @@ func (c checked) Run() int {
 	// What is caught here and goes nowhere has its default there.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
+	if Slow > 1 {
+		// With the race detector a process that ends sleeps, for reports of threads that still run:
+		// a second by default, which each child of a test would take. The last of two values counts.
+		_ = os.Setenv("GORACE", exitSleep+" "+os.Getenv("GORACE"))
 	}
 	before := takeSnapshot()
 	code := c.m.Run()

@@ -12,6 +12,7 @@ import (
 func TestMain(m *testing.M) {
 	RegisterRole("checked", checkedRole)
 	RegisterRole("echo-args", echoArgs)
+	RegisterRole("echo-race", echoRace)
 	RegisterRole("forever", forever)
 	RegisterRole("parent", parentRole)
 	RegisterRole("listen", listenRole)

@@ -18,6 +18,12 @@ func echoArgs() int {
 	return 5
 }
 
+// echoRace prints the race detector's options.
+func echoRace() int {
+	fmt.Print(os.Getenv("GORACE"))
+	return 0
+}
+
 // forever says that it runs and then waits to be killed, on a pipe without a writer.
 func forever() int {
 	r, w, err := os.Pipe()
@@ -39,6 +45,18 @@ func TestCommandRunsTheRole(t *testing.T) {
 	}
 	if got := cmd.ProcessState.ExitCode(); got != 5 {
 		t.Errorf("exit code %d (%v), want the role's 5", got, err)
+	}
+}
+
+// The first value is for children alone, and options that the tests were started with come after it.
+func TestRaceOptionsOfChildren(t *testing.T) {
+	t.Parallel()
+	out, err := Command(t, "echo-race").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.HasPrefix(string(out), exitSleep+" "); got != (Slow > 1) {
+		t.Errorf("with the race detector: %t, a child has the options %q", Slow > 1, out)
 	}
 }
 
