@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/lock"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
@@ -109,7 +110,7 @@ func TestClientKilled(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
 		for i, s := range clientSteps {
-			if w.leavesOut(i) {
+			if testutil.LeavesOut(i, w.nodes, len(deathWays)) {
 				continue
 			}
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
@@ -146,7 +147,7 @@ func TestClientStopped(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
 		for i, s := range clientSteps {
-			if w.leavesOut(i) {
+			if testutil.LeavesOut(i, w.nodes, len(deathWays)) {
 				continue
 			}
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
@@ -332,7 +333,7 @@ func TestHostKilled(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
 		for i, s := range hostSteps {
-			if w.leavesOut(i) {
+			if testutil.LeavesOut(i, w.nodes, len(deathWays)) {
 				continue
 			}
 			t.Run(w.name+"/"+s, func(t *testing.T) {
@@ -353,7 +354,7 @@ func TestHostStopped(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
 		for i, s := range hostSteps {
-			if w.leavesOut(i) {
+			if testutil.LeavesOut(i, w.nodes, len(deathWays)) {
 				continue
 			}
 			t.Run(w.name+"/"+s, func(t *testing.T) {

@@ -85,12 +85,6 @@ func (w way) sharing(t testing.TB) way {
 	return w
 }
 
-// leavesOut reports whether step i of a list is not for this way. The race detector takes long: with
-// it each step is tried on one of the ways. Without it, each is on all.
-func (w way) leavesOut(i int) bool {
-	return raceEnabled && i%len(deathWays) == w.nodes%len(deathWays)
-}
-
 // started are nodes that run.
 func (w way) started(t testing.TB) []*vmmctest.Node {
 	if w.shared != nil {
