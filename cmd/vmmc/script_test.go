@@ -48,10 +48,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond != "mounts" {
-				return false, fmt.Errorf("no condition %q", cond)
+			switch cond {
+			case "mounts":
+				return mounts(), nil
+			case "race":
+				return testutil.Slow > 1, nil
 			}
-			return mounts(), nil
+			return false, fmt.Errorf("no condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status":   status,
