@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/testutil"
 )
+
+// manualName is a constant that the manual has.
+var manualName = regexp.MustCompile(`(?m)^#define (vmmcErr_\w+|BUF_\w+) (?:\(-[12]?\d\)|0x)`)
 
 // standards are what C programs are compiled as. C++ is beside them.
 var standards = []string{"c89", "c99", "gnu17"}
@@ -97,4 +101,50 @@ func programs(names []string) []string {
 		out = append(out, include+include+system+"int main(void) { return 0; }\n")
 	}
 	return append(out, system+all.String()+all.String()+"int main(void) { return 0; }\n")
+}
+
+// fragments are the files of samples/c/fragments.
+func fragments(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "samples", "c", "fragments", "*.c"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fragments: %v", err)
+	}
+	return files
+}
+
+func TestFragmentsCompile(t *testing.T) {
+	t.Parallel()
+	needGCC(t)
+	for _, s := range standards {
+		compile(t, "gcc", s, "", fragments(t)...)
+	}
+}
+
+func TestFragmentsCompileAsCXX(t *testing.T) {
+	t.Parallel()
+	needGXX(t)
+	compile(t, "g++", "c++98", "", fragments(t)...)
+	compile(t, "g++", "gnu++17", "", fragments(t)...)
+}
+
+// The fragments together use every call, every flag and every return value of the manual.
+func TestFragmentsUseAllCalls(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for _, f := range fragments(t) {
+		all.WriteString(comments.ReplaceAllString(read(t, f), ""))
+	}
+	for _, h := range headers(t) {
+		for name := range prototypes(t, header(h)) {
+			if !strings.Contains(all.String(), name+"(") {
+				t.Errorf("no fragment calls %s", name)
+			}
+		}
+	}
+	for _, m := range manualName.FindAllStringSubmatch(read(t, header("vmmc.h")), -1) {
+		if m[1] != "vmmcErr_StaleHandle" && !strings.Contains(all.String(), m[1]) {
+			t.Errorf("no fragment has %s", m[1])
+		}
+	}
 }
