@@ -28,6 +28,10 @@ type client struct {
 	seq  uint32 // of the last request
 	word [4]byte
 
+	// inUse reports whether the host may still have something of an earlier request of that number:
+	// the next one would be taken for it. Nil: it has not.
+	inUse func(seq uint32) bool
+
 	asking sync.Mutex // Held while words of own are used.
 
 	mu     sync.Mutex
@@ -156,9 +160,7 @@ func (c *client) request(ctx context.Context, op uint32) (uint64, error) {
 		c.turn.Release()
 		return 0, closedError("request")
 	}
-	if c.seq++; c.seq > maxSeq {
-		c.seq = 1
-	}
+	c.nextSeq()
 	pair.At("lock.request")
 	if err := c.notify(ctx, op, c.seq, false); err != nil {
 		if errors.Is(err, vmmc.ErrOutcomeUnknown) {
@@ -179,6 +181,19 @@ func (c *client) request(ctx context.Context, op uint32) (uint64, error) {
 	}
 	pair.At("lock.answered")
 	return binary.NativeEndian.Uint64(c.own.Bytes()[answerOff:]), nil
+}
+
+// nextSeq numbers the next request. The numbers wrap around. The caller has the turn.
+func (c *client) nextSeq() {
+	for {
+		if c.seq++; c.seq > maxSeq {
+			c.seq = 1
+		}
+		// the last answer may be that to a request of long ago, and look like the next one's
+		if c.seq != c.answered.Load() && (c.inUse == nil || !c.inUse(c.seq)) {
+			return
+		}
+	}
 }
 
 // withdraw withdraws the last request, whose answer may cross that, and then gives the turn on. It

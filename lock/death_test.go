@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -204,8 +205,8 @@ func TestFreeSoon(t *testing.T) {
 			nodes, _, _ := w.startWithAccount(t)
 			last := nodes[len(nodes)-1]
 			m := open(t, last.Open(t))
-			best := time.Hour
-			for range 10 { // other programs may delay all but one
+			times := make([]time.Duration, 5)
+			for i := range times {
 				child := vmmctest.Child(t, last, "worker", "change.half", "1", "/nonexistent/file", "1", "")
 				child.Line()
 				ctx := within(t)
@@ -226,13 +227,12 @@ func TestFreeSoon(t *testing.T) {
 				}()
 				killed := time.Now()
 				child.Kill()
-				best = min(best, (<-free).Sub(killed))
-				if best < 100*time.Millisecond {
-					break
-				}
+				times[i] = (<-free).Sub(killed)
 			}
-			if t.Logf("free after %v", best); best > 100*time.Millisecond {
-				t.Errorf("free after %v", best)
+			t.Logf("free after %v", times)
+			slices.Sort(times) // other programs may delay some, but not most
+			if d := times[len(times)/2]; d > 100*time.Millisecond {
+				t.Errorf("free after %v", d)
 			}
 		})
 	}
@@ -270,10 +270,10 @@ func disturb(ctx context.Context, t testing.TB, p *vmmc.Process) {
 }
 
 // hostAt starts a host that pauses at a step, and two clients that lock all the time until a call
-// fails; and waits until the host is there.
+// fails, the first one of which is m; and waits until the host is there.
 func hostAt(
 	t *testing.T, w way, s, file string,
-) (host *vmmctest.Proc, ends chan error, rounds *atomic.Int32, stop func()) {
+) (host *vmmctest.Proc, m *lock.Mutex, ends chan error, rounds *atomic.Int32, stop func()) {
 	nodes := w.started(t)
 	last := nodes[len(nodes)-1]
 	newAccount(t, nodes[0].Open(t))
@@ -292,17 +292,20 @@ func hostAt(
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := lock.Open(ctx, p, name)
+		c, err := lock.Open(ctx, p, name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		if m == nil {
+			m = c
+		}
 		wg.Go(func() {
 			for err == nil && ctx.Err() == nil {
-				_, err = round(context.WithoutCancel(ctx), m, a)
+				_, err = round(context.WithoutCancel(ctx), c, a)
 				rounds.Add(1)
 			}
 			ends <- err
-			if err := m.Close(context.WithoutCancel(ctx)); err != nil {
+			if err := c.Close(context.WithoutCancel(ctx)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -325,7 +328,7 @@ func hostAt(
 		})
 	}
 	t.Cleanup(stop)
-	return host, ends, rounds, stop
+	return host, m, ends, rounds, stop
 }
 
 // If the host is killed at any step, no call of a client hangs.
@@ -337,7 +340,7 @@ func TestHostKilled(t *testing.T) {
 				continue
 			}
 			t.Run(w.name+"/"+s, func(t *testing.T) {
-				host, ends, _, _ := hostAt(t, w, s, "/nonexistent/file")
+				host, _, ends, _, _ := hostAt(t, w, s, "/nonexistent/file")
 				host.Kill()
 				for range 2 {
 					if err := <-ends; !errors.Is(err, vmmc.ErrPeerGone) && !errors.Is(err, vmmc.ErrNoSuchProcess) {
@@ -349,7 +352,7 @@ func TestHostKilled(t *testing.T) {
 	}
 }
 
-// A host that is stopped at any step goes on where it was.
+// While a host is stopped, at any step, calls end with their contexts. It goes on where it was.
 func TestHostStopped(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
@@ -359,8 +362,22 @@ func TestHostStopped(t *testing.T) {
 			}
 			t.Run(w.name+"/"+s, func(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "continue")
-				host, ends, rounds, stop := hostAt(t, w, s, file)
+				host, m, ends, rounds, stop := hostAt(t, w, s, file)
 				host.Stop()
+				// the name is there, but the host accepts no client
+				soon, cancel := context.WithTimeout(within(t), 5*time.Millisecond)
+				defer cancel()
+				last := w.shared[len(w.shared)-1]
+				if _, err := lock.Open(soon, last.Open(t), name); !errors.Is(err, vmmc.ErrTimeout) {
+					t.Errorf("a stopped host has a new client: %v", err)
+				}
+				soon, cancel = context.WithTimeout(within(t), 5*time.Millisecond)
+				defer cancel()
+				if h, err := m.Lock(soon); err == nil {
+					unlock(t, h) // it had a lease
+				} else if !errors.Is(err, vmmc.ErrTimeout) {
+					t.Errorf("a call of a stopped host's client: %v", err)
+				}
 				if err := os.WriteFile(file, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}

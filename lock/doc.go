@@ -35,9 +35,10 @@
 // ends the lock for that client as death does, unless the processes were opened with
 // [vmmc.WithResume].
 //
-// A client can write only to what the host has of it alone. Whatever it stores there and notifies
-// the host of, it cannot have the lock beside another one, nor take it away; but a process that may
-// open a lock may also keep it ([Permit]).
+// A client can write to two things of the host's: to its lane, which no other client can reach, and
+// as any process that may open the lock, to the letterbox, which only Open reads. Whatever it stores
+// there and notifies the host of, it cannot have the lock beside another one, nor take it away. But
+// it can keep the lock, mark it as abandoned, and keep others from opening it later ([Permit]).
 //
 // A [Semaphore] has several permits instead, a [Once] has one process run a function, and a
 // [Counter] is a number. Each has a name and a host of its own, and what is said above of waits,

@@ -50,6 +50,17 @@ func (c *client) Lane() *vmmc.Import { return c.lane }
 // Own is what the host can write to.
 func (c *client) Own() *vmmc.Export { return c.own.Export }
 
+// SetSeq has the next request have the number after n. No other call may be under way.
+func (c *client) SetSeq(n uint32) { c.seq = n }
+
+// MaxSeq is the highest number of a request.
+const MaxSeq = maxSeq
+
+// TellGone tells the host that a process is gone, as an event that comes late does.
+func (s *Server) TellGone(peer vmmc.ProcessID) {
+	s.handleEvent(vmmc.Event{Kind: vmmc.PeerGone, Peer: peer})
+}
+
 // Seq is the number of the last request. No other call may be under way.
 func (c *client) Seq() uint32 { return c.seq }
 

@@ -222,6 +222,7 @@ func (s *Server) drop(l *lane) {
 	}
 	l.open = false
 	delete(s.lanes, l)
+	pair.At("host.ends")
 	s.arbiter.gone(l) // it looks at the lease, whose memory closeLane gives back
 	s.wg.Go(func() { _ = s.closeLane(l) })
 }
@@ -327,6 +328,7 @@ func (s *Server) Close() error {
 
 // closeLane closes a lane. If it fails, Close tries again.
 func (s *Server) closeLane(l *lane) error {
+	pair.At("host.closes")
 	err := errors.Join(l.im.Close(), l.own.Close())
 	if err != nil {
 		s.mu.Lock()

@@ -11,7 +11,8 @@ import (
 )
 
 // The letterbox is exported under the name. Any process that may open the lock can write to it, so
-// nothing is read there by those that have it open, but a counter's number.
+// nothing is read there by those that have it open, but a counter's number. One that overwrites the
+// magic keeps others from opening it.
 const (
 	magicOff      = 0  // 8 bytes
 	kindOff       = 8  // a word: what is hosted
@@ -131,7 +132,7 @@ var defaults = options{clients: 1024}
 func MaxClients(n int) Option { return func(o *options) { o.clients = n } }
 
 // Permit lets exactly the processes open the lock that match one of perms, as [vmmc.Permit] does.
-// One that may open it can also hold it for ever.
+// One that may open it can also hold it for ever, and keep others from opening it later.
 //
 // Experimental: it may change in any release.
 func Permit(perms ...vmmc.Permission) Option {

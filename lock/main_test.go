@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("once", runOnce)
 	vmmctest.Role("others", hostOthers)
 	vmmctest.Role("adder", addForever)
+	vmmctest.Role("holder", holder)
 	vmmctest.Main(m)
 }
 

@@ -232,7 +232,8 @@ func (h *Held) Token() uint64 { return h.lease >> tokenShift }
 
 // Abandoned reports whether an earlier holder died while it had the lock, or left with it, so that
 // what the lock protects may be half changed. It does so for each holder until one has called
-// [Held.Repaired] and unlocks. It may also be set if a process died just before it had the lock.
+// [Held.Repaired] and unlocks. It may also be set if a process died just before it had the lock, or
+// just after its Unlock while others waited.
 //
 // Experimental: it may change in any release.
 func (h *Held) Abandoned() bool { return h.lease&died != 0 && !h.repaired.Load() }

@@ -34,9 +34,14 @@ func OpenOnce(ctx context.Context, p *vmmc.Process, name string) (*Once, error) 
 // f has returned nil, Do fences the process, and all others learn that it is done; what f has sent
 // has arrived then. Once that is known here, Do is a load.
 //
+// Do returns nil when the host knows that a function has succeeded. No other function runs then,
+// also if this process is killed.
+//
 // Errors: that of f, which another process may run then; those of [Mutex.Lock]; and, when f has
-// succeeded, [vmmc.ErrPeerGone] and [vmmc.ErrRevoked] if the host cannot be told, and that of
-// [vmmc.Process.Fence] if ctx ends meanwhile: then f counts as failed. f must not call Do.
+// succeeded, [vmmc.ErrPeerGone] and [vmmc.ErrRevoked] if the host cannot be told, and those of the
+// context. If it ends before what f has sent has arrived, f counts as failed. If it ends later, the
+// host is told, but may not know yet, and the error is also [vmmc.ErrOutcomeUnknown]: another call
+// of Do finds out. f must not call Do.
 //
 // Experimental: it may change in any release.
 func (o *Once) Do(ctx context.Context, f func(context.Context) error) error {
@@ -55,6 +60,9 @@ func (o *Once) Do(ctx context.Context, f func(context.Context) error) error {
 		return o.callError("do", err)
 	}
 	defer o.turn.Release()
+	if o.isClosed() { // another process may run its function
+		return closedError(o.op("do"))
+	}
 	switch v {
 	case answerDone:
 		o.done.Store(true)
@@ -70,7 +78,7 @@ func (o *Once) run(ctx context.Context, f func(context.Context) error) error {
 	ended := false
 	defer func() {
 		if !ended { // f panics
-			_ = o.giveBack(noWait, o.seq, false)
+			_ = o.giveBack(noWait, o.seq, false, nil)
 		}
 	}()
 	pair.At("once.runs")
@@ -80,15 +88,22 @@ func (o *Once) run(ctx context.Context, f func(context.Context) error) error {
 		if err = o.fence(ctx); err != nil {
 			err = fmt.Errorf("%s: %w", o.op("do"), err)
 		}
+		pair.At("once.fenced")
 	}
 	ended = true
-	tell := o.giveBack(ctx, o.seq, err == nil)
+	tell := o.giveBack(ctx, o.seq, err == nil, nil)
 	if err != nil {
 		return err
+	}
+	if tell == nil { // if this process dies before it has arrived, another one runs its function
+		if tell = o.lane.Fence(ctx); tell != nil && ctx.Err() != nil && o.lane.Err() == nil {
+			tell = fmt.Errorf("%w (%w)", tell, vmmc.ErrOutcomeUnknown)
+		}
 	}
 	if tell != nil {
 		return o.callError("do", tell)
 	}
+	pair.At("once.told")
 	o.done.Store(true)
 	return nil
 }

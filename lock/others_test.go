@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -490,7 +491,7 @@ func runOnce(ctx context.Context, p *vmmc.Process, args ...string) error {
 func TestOnceRunnerKilledOrStopped(t *testing.T) {
 	for _, w := range deathWays {
 		w = w.sharing(t)
-		for _, at := range []string{"lock.request", "lock.answered", "once.runs", "once.ran", "unlock.released", "close.sent"} {
+		for _, at := range []string{"lock.request", "lock.answered", "once.runs", "once.ran", "unlock.released", "once.told", "close.sent"} {
 			for _, kill := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s/%s/kill %t", w.name, at, kill), func(t *testing.T) {
 					last, s := w.once(t)
@@ -509,7 +510,7 @@ func TestOnceRunnerKilledOrStopped(t *testing.T) {
 					go func() {
 						errs <- o.Do(ctx, func(context.Context) error { ran++; return nil })
 					}()
-					over := at == "close.sent" || at == "unlock.released"
+					over := at == "close.sent" || at == "once.told" || at == "unlock.released"
 					if at != "lock.request" && !over {
 						eventually(t, "it waits", func() bool { return s.Waiting() == 1 })
 					}
@@ -530,7 +531,7 @@ func TestOnceRunnerKilledOrStopped(t *testing.T) {
 						}
 					}
 					switch {
-					case at == "lock.request", over && w.nodes == 2 && kill: // either of them
+					case at == "lock.request", at == "unlock.released" && w.nodes == 2 && kill: // either of them
 					case over && ran != 0, !kill && ran != 0:
 						t.Error("another function has run")
 					case kill && !over && ran != 1:
@@ -540,6 +541,189 @@ func TestOnceRunnerKilledOrStopped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Do returns without an error only when the host knows that the function has succeeded: if the
+// process died before, another one would run its own.
+func TestOnceTold(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	host := vmmctest.Child(t, nodes[0], "others")
+	host.Line()
+	o, err := lock.OpenOnce(within(t), nodes[1].Open(t), "n1/once")
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaving(t, o)
+	ctx, cancel := context.WithCancel(within(t))
+	onStep(t, func(s string) {
+		switch s {
+		case "once.fenced":
+			host.Stop()
+		case "unlock.released":
+			cancel()
+		}
+	})
+	err = o.Do(ctx, func(context.Context) error { return nil })
+	if !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, vmmc.ErrOutcomeUnknown) || o.Done() {
+		t.Errorf("the host does not know yet: done: %t, %v", o.Done(), err)
+	}
+	host.Continue()
+	err = o.Do(within(t), func(context.Context) error { return errors.New("it runs again") })
+	if err != nil || !o.Done() {
+		t.Errorf("done: %t, %v", o.Done(), err)
+	}
+}
+
+// closeAtAnswer closes a client when the answer to its request is there, before its call goes on.
+func closeAtAnswer(t *testing.T, c interface {
+	Close(ctx context.Context) error
+},
+) {
+	t.Helper()
+	sent := make(chan struct{})
+	onStep(t, func(s string) {
+		switch s {
+		case "lock.answered":
+			go func() {
+				if err := c.Close(within(t)); err != nil {
+					t.Error(err)
+				}
+			}()
+			<-sent
+		case "close.sent":
+			close(sent)
+		}
+	})
+}
+
+// A call that has its answer when its client is closed gets nothing: the host gives it to others.
+func TestAnswerBesideClose(t *testing.T) {
+	t.Run("semaphore", func(t *testing.T) {
+		last, _ := ways[0].semaphore(t, 1)
+		s := openSemaphore(t, last.Open(t))
+		closeAtAnswer(t, s)
+		if a, err := s.Acquire(within(t)); !errors.Is(err, vmmc.ErrClosed) {
+			t.Errorf("%v, %v", a, err)
+		}
+	})
+	t.Run("once", func(t *testing.T) {
+		last, _ := ways[0].once(t)
+		o := openOnce(t, last.Open(t))
+		closeAtAnswer(t, o)
+		err := o.Do(within(t), func(context.Context) error {
+			t.Error("the function runs")
+			return nil
+		})
+		if !errors.Is(err, vmmc.ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("mutex", func(t *testing.T) {
+		nodes, _ := ways[0].start(t)
+		m := open(t, nodes[0].Open(t))
+		closeAtAnswer(t, m)
+		if h, err := m.Lock(within(t)); !errors.Is(err, vmmc.ErrClosed) {
+			t.Errorf("%v, %v", h, err)
+		}
+	})
+}
+
+// The numbers of requests wrap around. Then none is that of a permit that the client still has, nor
+// that of the last answer.
+func TestNumbersWrap(t *testing.T) {
+	last, _ := ways[0].semaphore(t, 4)
+	s := openSemaphore(t, last.Open(t))
+	a, b := acquired(t, s), acquired(t, s) // 1 and 2
+	s.SetSeq(lock.MaxSeq - 1)
+	c := acquired(t, s) // the highest
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	onStep(t, func(s string) {
+		if s == "lock.waits" {
+			cancel()
+		}
+	})
+	d := acquired(t, s) // not 1 or 2
+	if n := s.Seq(); n != 3 {
+		t.Errorf("the next request has number %d", n)
+	}
+	s.SetSeq(2) // the last answer is to 3
+	if e, err := s.Acquire(ctx); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a permit beside the four that there are: %v, %v", e, err)
+	}
+	step.Store(nil)
+	for _, x := range []*lock.Permitted{a, b, c, d} {
+		if err := x.Release(within(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := free(t, s); n != 4 {
+		t.Errorf("%d permits", n)
+	}
+}
+
+// An event of a client's earlier end, which comes when the client is there again, ends nothing.
+func TestLateEvent(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, s := w.start(t)
+			p := nodes[len(nodes)-1].Open(t)
+			h := locked(t, open(t, p))
+			s.TellGone(p.ID())
+			if n := s.Clients(); n != 1 {
+				t.Errorf("%d clients", n)
+			}
+			unlock(t, h)
+		})
+	}
+}
+
+// When a client ends, the host looks at its lease before it gives the memory of that back.
+func TestLeaseOfTheDead(t *testing.T) {
+	for _, w := range deathWays {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, s := w.start(t)
+			last := nodes[len(nodes)-1]
+			m := open(t, last.Open(t))
+			child := vmmctest.Child(t, last, "holder")
+			child.Line()
+			var closes atomic.Bool
+			onStep(t, func(s string) {
+				switch s {
+				case "host.closes":
+					closes.Store(true)
+				case "host.ends": // it is about to look
+					for range 10_000 {
+						runtime.Gosched()
+					}
+					if closes.Load() {
+						t.Error("the memory of the lease was given back")
+					}
+				}
+			})
+			child.Kill()
+			h := locked(t, m)
+			if !h.Abandoned() {
+				t.Error("the holder before has died")
+			}
+			unlock(t, h)
+			eventually(t, "its lane ends", func() bool { return s.Clients() == 1 && closes.Load() })
+		})
+	}
+}
+
+// holder is a child that has the lock until it is killed.
+func holder(ctx context.Context, p *vmmc.Process, _ ...string) error {
+	m, err := lock.Open(ctx, p, name)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Lock(ctx); err != nil {
+		return err
+	}
+	fmt.Println("holds")
+	<-ctx.Done() // never: the test kills it
+	return nil
 }
 
 // Calls of a semaphore and a Once end with their host.

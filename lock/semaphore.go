@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
@@ -15,7 +16,11 @@ import (
 // Experimental: it may change in any release.
 type Semaphore struct {
 	*client
-	out atomic.Int64 // permits that this process has
+
+	outMu sync.Mutex
+	// The numbers of the requests whose permits this process has, or whose return the host may not
+	// know yet; nil: the semaphore is closed. Guarded by outMu.
+	out map[uint32]struct{}
 }
 
 // Permitted is a permit of a semaphore that this process has.
@@ -35,7 +40,9 @@ func OpenSemaphore(ctx context.Context, p *vmmc.Process, name string) (*Semaphor
 	if err != nil {
 		return nil, err
 	}
-	return &Semaphore{client: c}, nil
+	s := &Semaphore{client: c, out: map[uint32]struct{}{}}
+	c.inUse = s.has
+	return s, nil
 }
 
 // Acquire waits for a permit. The permits of a process that dies are given to others when all that
@@ -70,17 +77,52 @@ func (s *Semaphore) obtain(ctx context.Context, op uint32) (*Permitted, error) {
 		return nil, s.callError("acquire", err)
 	}
 	a := &Permitted{s: s, seq: s.seq}
-	if v == answerYours {
-		s.out.Add(1)
-	}
+	closed := v == answerYours && !s.add(a.seq)
 	s.turn.Release()
 	switch {
+	case closed: // Close has given it back
+		return nil, closedError(s.op("acquire"))
 	case v == answerYours:
 		return a, nil
 	case v == 0 && op == opTry:
 		return nil, nil
 	}
 	return nil, protocolError(s.op("acquire"), s.lane.Exporter(), "the host answers what is no permit")
+}
+
+// has reports whether the host may know this process to have the permit of a request.
+func (s *Semaphore) has(seq uint32) bool {
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	_, has := s.out[seq]
+	return has
+}
+
+// add adds a permit, and reports whether it did: after Close there are none.
+func (s *Semaphore) add(seq uint32) bool {
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	if s.out == nil {
+		return false
+	}
+	s.out[seq] = struct{}{}
+	return true
+}
+
+// remove removes a permit that the host was told of.
+func (s *Semaphore) remove(seq uint32) {
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	delete(s.out, seq)
+}
+
+// removeAll lets no permit be added any more, and reports whether there was one.
+func (s *Semaphore) removeAll() bool {
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	n := len(s.out)
+	s.out = nil
+	return n > 0
 }
 
 // Lost is closed when the permit is lost, as of [Held.Lost].
@@ -105,20 +147,26 @@ func (a *Permitted) Release(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", s.op("release"), err)
 	}
 	a.state.Store(unlocked)
-	s.out.Add(-1)
 	pair.At("unlock.fenced")
-	if err := s.giveBack(ctx, a.seq, false); err != nil {
+	if err := s.giveBack(ctx, a.seq, false, s.remove); err != nil {
 		return s.callError("release", err)
 	}
 	return nil
 }
 
-// giveBack notifies the host that what it has answered to a request is given back. If the context
-// ends, a goroutine goes on.
-func (c *client) giveBack(ctx context.Context, seq uint32, mark bool) error {
+// giveBack notifies the host that what it has answered to a request is given back, and then calls
+// sent, unless that is nil. If the context ends, a goroutine goes on.
+func (c *client) giveBack(ctx context.Context, seq uint32, mark bool, sent func(uint32)) error {
 	word := make([]byte, 4)
 	binary.NativeEndian.PutUint32(word, opWord(opRelease, seq, mark))
-	err := c.lane.SendNotify(ctx, word, opOff)
+	send := func(ctx context.Context) error {
+		err := c.lane.SendNotify(ctx, word, opOff)
+		if err == nil && sent != nil {
+			sent(seq)
+		}
+		return err
+	}
+	err := send(ctx)
 	if err == nil {
 		pair.At("unlock.released")
 	}
@@ -128,7 +176,7 @@ func (c *client) giveBack(ctx context.Context, seq uint32, mark bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed { // otherwise the host gives back all
-		c.wg.Go(func() { _ = c.lane.SendNotify(c.ctx, word, opOff) })
+		c.wg.Go(func() { _ = send(c.ctx) })
 	}
 	return nil
 }
@@ -138,5 +186,5 @@ func (c *client) giveBack(ctx context.Context, seq uint32, mark bool) error {
 //
 // Experimental: it may change in any release.
 func (s *Semaphore) Close(ctx context.Context) error {
-	return s.closeCall(ctx, func() bool { return s.out.Load() > 0 })
+	return s.closeCall(ctx, s.removeAll)
 }

@@ -5,11 +5,13 @@
  * others wait the host recalls the lease: it swaps the word for 0. A holder that finds 0, or was told so by its grant, gives the
  * lock back by a release. What a client does to the host (compare-and-swaps, data, notifications) arrives in its order, later.
  * Its data for a third process arrives at any time. Clients may be killed at any step; PeerGone comes after what they have sent.
- * The false client stores anything in its own word, sends any notifications, and dies.
+ * The false client stores 0, an idle or a held lease in its own word, sends notifications of a request of its own, and dies.
  * Checked: one client has the lock at a time, and no data arrives while another one than its sender has it (but for data of a dead
  * one to a third process: tokens are for that). If a holder was killed the next ones know, until one has repaired what the lock
  * protects. Without a death there is no such mark. When nothing more happens, no client that lives waits.
- * Left out: the host's end, Close, tokens, and that notifications run later than they arrive (a client sends one and waits).
+ * Left out: the host's end, Close, tokens (a word of the false client with a wrong one is as nonsense here), and that notifications
+ * run later than they arrive (a client sends one and waits). The letterbox, which any client can write, is no part of the protocol
+ * of those that have the lock open.
  * Flags that break it:
  *   -DGONE_EARLY   PeerGone overtakes what the dead client has sent
  *   -DNO_FENCE     a holder unlocks while its data for another process is in flight
