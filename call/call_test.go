@@ -112,6 +112,11 @@ func TestValues(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			nodes := vmmctest.Nodes(t, w.nodes)
 			p, q := nodes[0].Open(t), nodes[len(nodes)-1].Open(t)
+			onStep(t, func(s string) {
+				if s == "serve.late" && w.name == "mapped" {
+					t.Error("an answer that waits for nothing is sent twice")
+				}
+			})
 			echoes(t, w, p, q, "n1/byte", uint8(200), uint8(7))
 			echoes(t, w, p, q, "n1/short", uint16(50_000), uint16(7))
 			echoes(t, w, p, q, "n1/three", [3]uint32{1, 2, 3}, [3]uint32{4, 5, 6})

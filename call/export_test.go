@@ -97,6 +97,18 @@ var (
 	PutAnswerTail = putAnswerTail
 )
 
+// CloseExport sets what closes the exports of lanes.
+func CloseExport(f func(*vmmc.Export) error) ServeOption {
+	return func(o *serveOptions) { o.closeExport = f }
+}
+
+// Unclosed is how many lanes are to be closed again.
+func (s *Server) Unclosed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unclosed)
+}
+
 // SetFenceTime sets how long Shutdown waits for answers, until the function that it returns is
 // called.
 func SetFenceTime(d time.Duration) (back func()) {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -89,6 +91,86 @@ func TestFalseClient(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "breaks the protocol"); n != 4 {
 		t.Errorf("%d lines: %s", n, log)
+	}
+}
+
+// lockingLog is a logger whose handler takes the server's lock.
+type lockingLog struct {
+	slog.Handler
+	s *atomic.Pointer[call.Server]
+}
+
+func (l lockingLog) Handle(ctx context.Context, r slog.Record) error {
+	l.s.Load().Clients()
+	return l.Handler.Handle(ctx, r)
+}
+
+// The server reads a request, which may be long, and logs without its lock: no other worker, and no
+// new client, waits for that.
+func TestTakesWithoutLock(t *testing.T) {
+	var s atomic.Pointer[call.Server]
+	var seen atomic.Int32
+	log := slog.New(lockingLog{slog.NewTextHandler(io.Discard, nil), &s})
+	w := ways[0].start(t, plainly, call.Logger(log))
+	s.Store(w.s)
+	onStep(t, func(at string) {
+		if at == "serve.seen" {
+			seen.Add(int32(w.s.Clients()))
+		}
+	})
+	c := w.dial(t, call.Slots(2))
+	if err := get(within(t), c, ask(1, 1, plain)); err != nil {
+		t.Fatal(err)
+	}
+	request(t, c.Lane(), 1, 77, 1<<40+1)
+	eventually(t, "the client has lost its connection", func() bool { return c.Lane().Err() != nil })
+	if n := seen.Load(); n < 2 {
+		t.Errorf("the server has seen %d requests", n)
+	}
+}
+
+// A lane that cannot be closed when its client ends is closed later: when another client ends, or by
+// Close.
+func TestLaneClosedLater(t *testing.T) {
+	var fails atomic.Bool
+	var closed sync.Map // by the ids of exports
+	no := errors.New("it cannot be closed")
+	closes := call.CloseExport(func(e *vmmc.Export) error {
+		if fails.Load() {
+			return no
+		}
+		closed.Store(e.ID(), true)
+		return e.Close()
+	})
+	for _, by := range []string{"the next client's end", "Close"} {
+		t.Run(by, func(t *testing.T) {
+			w := ways[0].start(t, plainly, closes)
+			a, b := w.dial(t), w.dial(t)
+			id := a.Lane().ID()
+			fails.Store(true)
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "its lane cannot be closed", func() bool { return w.s.Unclosed() == 1 })
+			if by == "Close" {
+				if err := w.s.Close(); !errors.Is(err, no) {
+					t.Errorf("a close while a lane cannot be closed: %v", err)
+				}
+				fails.Store(false)
+				if err := w.s.Close(); err != nil {
+					t.Error(err)
+				}
+			} else {
+				fails.Store(false)
+				if err := b.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "its lane is closed", func() bool {
+				_, is := closed.Load(id)
+				return is && w.s.Unclosed() == 0
+			})
+		})
 	}
 }
 

@@ -25,9 +25,12 @@ type serveOptions struct {
 	export                   []vmmc.ExportOption // of letterbox and lanes
 	permit                   []vmmc.ExportOption // of the letterbox
 	log                      *slog.Logger
+	closeExport              func(*vmmc.Export) error // of a lane; another one in tests
 }
 
-var serveDefaults = serveOptions{slots: 64, clients: 1024, handlers: 64}
+var serveDefaults = serveOptions{
+	slots: 64, clients: 1024, handlers: 64, closeExport: (*vmmc.Export).Close,
+}
 
 // MaxSlots is how many slots a client may have ([Slots]); without it that is 64. It is at most
 // 1,024. [Dial] of a client that wants more fails with [vmmc.ErrNoMem].
@@ -100,13 +103,14 @@ type Server struct {
 	quiet    chan struct{}
 	released bool // The letterbox is closed. Guarded by closeMu.
 
-	mu      sync.Mutex
-	conns   []*conn // Guarded by mu.
-	first   int     // The connection where the next look begins. Guarded by mu.
-	closed  bool    // No connection is added any more. Guarded by mu.
-	errs    []error // of closing connections. Guarded by mu.
-	ends    sync.WaitGroup
-	revokes sync.WaitGroup // connections whose export is open; added to under mu, unless closed
+	mu     sync.Mutex
+	conns  []*conn // Guarded by mu.
+	first  int     // The connection where the next look begins. Guarded by mu.
+	closed bool    // No connection is added any more. Guarded by mu.
+	// Connections that have ended, and whose lanes could not be closed. Guarded by mu.
+	unclosed []*conn
+	ends     sync.WaitGroup
+	revokes  sync.WaitGroup // connections whose export is open; added to under mu, unless closed
 }
 
 // conn is what the server has of one client.
@@ -301,17 +305,36 @@ func (s *Server) follow(c *conn) {
 	s.mu.Lock()
 	s.conns = slices.DeleteFunc(s.conns, func(o *conn) bool { return o == c })
 	s.mu.Unlock()
-	err := errors.Join(c.im.Close(), c.own.Export.Close())
+	_ = errors.Join(c.im.Close(), s.opts.closeExport(c.own.Export)) // closeEnded repeats what fails
 	s.revokes.Done()
 	c.active.Wait() // then no worker looks at the lane
-	if err == nil {
-		err = c.own.mem.Close()
-	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.errs = append(s.errs, err)
+	s.unclosed = append(s.unclosed, c)
+	s.mu.Unlock()
+	_ = s.closeEnded()
+}
+
+// closeEnded closes the lanes of connections that have ended, also those where that has failed
+// before.
+func (s *Server) closeEnded() (err error) {
+	s.mu.Lock()
+	ended := s.unclosed
+	s.unclosed = nil
+	s.mu.Unlock()
+	for _, c := range ended {
+		e := errors.Join(c.im.Close(), s.opts.closeExport(c.own.Export))
+		if e == nil {
+			e = c.own.mem.Close()
+		}
+		if e == nil {
+			continue
+		}
+		err = errors.Join(err, e)
+		s.mu.Lock()
+		s.unclosed = append(s.unclosed, c)
+		s.mu.Unlock()
 	}
+	return err
 }
 
 // anyRequest reports whether a request has come. It only reads.
@@ -330,6 +353,16 @@ func (s *Server) anyRequest() bool {
 
 // take takes a request into a worker's values, of the clients in turn. Nil: there is none.
 func (s *Server) take(w *worker) *conn {
+	for {
+		c, i := s.findRequest()
+		if c == nil || s.takeFrom(c, i, w) {
+			return c
+		}
+	}
+}
+
+// findRequest makes the slot of the next request busy.
+func (s *Server) findRequest() (*conn, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range s.conns {
@@ -343,20 +376,31 @@ func (s *Server) take(w *worker) *conn {
 			if i >= len(c.slots) {
 				i -= len(c.slots)
 			}
-			if r := &c.slots[i]; r.isNew() && !r.busy.Load() && s.takeFrom(c, i, w) {
+			if c.findAt(i) {
 				c.first, s.first = (i+1)%len(c.slots), at+1
-				return c
+				return c, i
 			}
 		}
 	}
-	return nil
+	return nil, 0
 }
 
-// takeFrom takes the request of a slot, if its client keeps to the protocol. The caller holds mu,
-// so no other worker takes it.
+// findAt makes a slot busy if it has a request. The caller holds Server.mu, so no other worker does
+// the same, and the lane stays until the call is no longer active.
+func (c *conn) findAt(i int) bool {
+	r := &c.slots[i]
+	if !r.isNew() || r.busy.Load() {
+		return false
+	}
+	r.busy.Store(true) // for good, if the request is wrong
+	c.active.Add(1)
+	return true
+}
+
+// takeFrom takes the request of a slot that the worker has made busy, if its client keeps to the
+// protocol. It holds no lock: a request may be long, and a logger slow.
 func (s *Server) takeFrom(c *conn, i int, w *worker) bool {
 	r := &c.slots[i]
-	r.busy.Store(true) // for good, if the request is wrong
 	last := r.word.Load()
 	at := c.requestAt(i)
 	pair.At("serve.seen")
@@ -367,13 +411,13 @@ func (s *Server) takeFrom(c *conn, i int, w *worker) bool {
 				"server", s.name, "client", c.im.Exporter(), "err", err)
 		}
 		c.end()
+		c.active.Done()
 		return false
 	}
 	r.number = number
 	r.taken.Store(last)
 	copy(w.q, c.mem[at:])
 	w.conn, w.slot, w.void = c, i, kind == void
-	c.active.Add(1)
 	return true
 }
 
@@ -414,7 +458,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.refuseRest(ctx)
 	if err = s.release(); err == nil {
 		s.ends.Wait()
-		err = s.endErrors()
+		err = s.closeEnded()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
@@ -437,7 +481,7 @@ func (s *Server) Close() error {
 		s.closeMu.Lock()
 		defer s.closeMu.Unlock()
 		if err = s.release(); err == nil {
-			err = s.endErrors()
+			err = s.closeEnded()
 		}
 	}
 	if err != nil {
@@ -503,15 +547,12 @@ func (s *Server) refuseAll(ctx context.Context, c *conn) {
 			s.mu.Unlock()
 			return
 		}
-		found := false
-		for i := range c.slots {
-			if r := &c.slots[i]; r.isNew() && !r.busy.Load() {
-				found = s.takeFrom(c, i, w)
-				break
-			}
+		i := 0
+		for i < len(c.slots) && !c.findAt(i) {
+			i++
 		}
 		s.mu.Unlock()
-		if !found {
+		if i == len(c.slots) || !s.takeFrom(c, i, w) {
 			break
 		}
 		status := notRun
@@ -537,10 +578,4 @@ func (s *Server) release() error {
 	}
 	s.released = true
 	return nil
-}
-
-func (s *Server) endErrors() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return errors.Join(s.errs...)
 }

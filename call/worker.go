@@ -10,6 +10,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // One worker, the leader, waits for the requests of all clients, and runs the handler of the one
@@ -263,10 +264,18 @@ func (w *worker) answer(b []byte) {
 	if c.ctx.Err() != nil {
 		return // the answer might only say that the handler was told to end
 	}
-	atOnce := len(b) <= largeValue || c.im.Path() == vmmc.PathMapped
-	if atOnce && c.im.Send(noWait, b, at) == nil {
-		pair.At("serve.answered")
-		return
+	if len(b) <= largeValue || c.im.Path() == vmmc.PathMapped {
+		for len(b) > 0 { // a send that has copied a piece looks at its context
+			n := min(len(b), shm.Piece)
+			if c.im.Send(noWait, b[:n], at) != nil {
+				break
+			}
+			b, at = b[n:], at+n
+		}
+		if len(b) == 0 {
+			pair.At("serve.answered")
+			return
+		}
 	}
 	pair.At("serve.late")
 	b = bytes.Clone(b)
