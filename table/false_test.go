@@ -6,6 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
 // image is a table's memory that readers get from, without an owner.
@@ -24,7 +28,7 @@ const testHomes, testOverflow = 2, 3
 // newImage is an empty table of 8 byte keys and values.
 func newImage() (*source, image) {
 	s := &source{geometry: newGeometry(8, 8), seed: [2]uint64{1, 2}, whole: true}
-	s.homes, s.overflow, s.first = testHomes, testOverflow, 64
+	s.homes, s.overflow, s.first, s.capacity = testHomes, testOverflow, 64, 7
 	s.secret = newSecret(s.seed)
 	b := make(image, s.size())
 	s.mem = b
@@ -114,6 +118,156 @@ func TestFalseOwner(t *testing.T) {
 				t.Errorf("%s: %v, %v", name, v, err)
 			}
 		}
+	}
+}
+
+// counted counts gets, and calls f before each.
+type counted struct {
+	image
+	n int
+	f func(n int)
+}
+
+func (c *counted) Get(ctx context.Context, dst []byte, off int) error {
+	if c.n++; c.f != nil {
+		c.f(c.n)
+	}
+	return c.image.Get(ctx, dst, off)
+}
+
+// A false owner's home that has no end is left when the context ends, though the gets do not look
+// at it.
+func TestLongHome(t *testing.T) {
+	s, b := newImage()
+	hash := sipHash(s.seed, keyBytes(7))
+	home := s.home(hash)
+	s.seal(b, home, head{home: home, next: 2})
+	s.seal(b, 2, head{home: home, next: 3})
+	s.seal(b, 3, head{home: home, next: 2})
+	s.overflow = 1 << 30
+	ctx, cancel := context.WithCancel(context.Background())
+	mem := &counted{image: b, f: func(n int) {
+		if n%100 == 50 {
+			cancel()
+		}
+	}}
+	s.mem = mem
+	_, err := s.lookUp(ctx, hash, keyBytes(7), make([]byte, s.room()))
+	if !errors.Is(err, errBusy) || mem.n > 200 {
+		t.Errorf("a look-up: %v after %d gets", err, mem.n)
+	}
+	mem.n = 0
+	_, err = s.entries(ctx, home, make([]byte, s.bucket))
+	if !errors.Is(err, errBusy) || mem.n > 200 {
+		t.Errorf("a replica: %v after %d gets", err, mem.n)
+	}
+}
+
+// A replica does not try for ever what a false owner changes all the time, and keeps no more of a
+// home than the table may have.
+func TestReplicaOfAChangingHome(t *testing.T) {
+	s, b := newImage()
+	s.capacity = 3
+	version := uint64(0)
+	mem := &counted{image: b, f: func(int) {
+		version++
+		s.seal(b, 0, head{version: version, home: 1})
+	}}
+	s.mem = mem
+	if _, err := s.entries(context.Background(), 0, make([]byte, s.bucket)); !errors.Is(err, errBusy) {
+		t.Errorf("%v after %d gets", err, mem.n)
+	}
+	var h head
+	h.home = 1
+	for k, i := uint64(0), 0; i < s.capacity+1; k++ {
+		if hash := sipHash(s.seed, keyBytes(k)); s.home(hash) == 1 {
+			s.entry(b, 1, i, 0, k, k)
+			h.tags[i] = tag(hash)
+			i++
+		}
+	}
+	s.seal(b, 1, h)
+	mem.f = nil
+	if m, err := s.entries(context.Background(), 1, make([]byte, s.bucket)); !errors.Is(err, errBroken) {
+		t.Errorf("%d entries: %v", len(m), err)
+	}
+	s.capacity++
+	if m, err := s.entries(context.Background(), 1, make([]byte, s.bucket)); err != nil || len(m) != 4 {
+		t.Errorf("%d entries: %v", len(m), err)
+	}
+}
+
+// An owner whose count of changes is not whole, as one that is stopped in the middle of a change
+// has it, does not keep a replica busy: that looks again later.
+func TestCountNotWhole(t *testing.T) {
+	p := vmmctest.Nodes(t, 1)[0].Open(t)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	o, err := New[uint64, uint64](ctx, p, "owner", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	r, err := Replicate[uint64, uint64](ctx, p, "owner", "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	low, err := o.e.Word(o.log + lowOff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	low.Store(5)
+	if _, err := r.source.changes(context.Background()); !errors.Is(err, errBusy) {
+		t.Errorf("%v", err)
+	}
+	soon, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+	defer cancel()
+	if _, err := r.Behind(soon); !errors.Is(err, vmmc.ErrTimeout) {
+		t.Errorf("it cannot be known: %v", err)
+	}
+	if err := o.Put(ctx, 1, 2); err != nil { // whole again
+		t.Fatal(err)
+	}
+	for behind := uint64(1); behind > 0; {
+		if behind, err = r.Behind(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, ok, err := r.own.Get(ctx, 1); v != 2 || !ok || err != nil {
+		t.Errorf("%d, %t, %v", v, ok, err)
+	}
+}
+
+// A replica of a false owner, which has more entries than its capacity, is given up.
+func TestReplicaWithoutRoom(t *testing.T) {
+	p := vmmctest.Nodes(t, 1)[0].Open(t)
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	o, err := New[uint64, uint64](ctx, p, "owner", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	r, err := Replicate[uint64, uint64](ctx, p, "owner", "before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	o.capacity = 14 // the readers know of 8
+	for k := uint64(0); o.n < o.capacity; k++ {
+		if h := o.head(o.Home(k)); h.entries() < perBucket {
+			if err := o.Put(ctx, k, k); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	<-r.Done()
+	if err := r.Err(); !errors.Is(err, vmmc.ErrProtocol) {
+		t.Errorf("a replica that was there: %v", err)
+	}
+	if _, err := Replicate[uint64, uint64](ctx, p, "owner", "copy"); !errors.Is(err, vmmc.ErrProtocol) {
+		t.Errorf("a new one: %v", err)
 	}
 }
 

@@ -23,8 +23,11 @@ type Reader[K comparable, V any] struct {
 	p    *vmmc.Process
 	name string
 
-	mu     sync.Mutex  // Held by Rejoin and Close.
-	closed atomic.Bool // Set under mu.
+	closed atomic.Bool
+	over   context.Context //nolint:containedctx // ends with Close, and so does a Rejoin that waits
+	end    context.CancelFunc
+
+	mu     sync.Mutex // Held by Rejoin and Close.
 	source atomic.Pointer[source]
 }
 
@@ -81,6 +84,7 @@ func Open[K comparable, V any](
 	if err != nil {
 		return nil, err
 	}
+	r.over, r.end = context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	r.source.Store(s)
 	return r, nil
 }
@@ -234,6 +238,10 @@ func (s *source) lookUp(
 // at is a version of a bucket.
 type at struct{ bucket, version uint32 }
 
+// isLong reports whether so many buckets of a home were got, with so many left, that it is time to
+// look at the context. Only a false owner has many. Gets on one node do not look at it.
+func (s *source) isLong(left uint32) bool { return (s.overflow-left)%64 == 63 }
+
 // attempt goes through a home's buckets.
 func (s *source) attempt(
 	ctx context.Context, hash uint64, key, buf []byte,
@@ -284,6 +292,8 @@ func (s *source) attempt(
 			return nil, changed, end, nil
 		}
 		switch {
+		case s.isLong(left) && ctx.Err() != nil:
+			return nil, 0, end, errBusy
 		case h.next == 0:
 			return nil, absent, end, nil
 		case h.next < s.homes, h.next-s.homes >= s.overflow, left == 0:
@@ -296,7 +306,8 @@ func (s *source) attempt(
 // Rejoin is the way back after the table has ended for this reader: its owner has closed it, has
 // died, or the link has failed. It opens what is published under the name then, and waits for it as
 // [Open] does, with its errors; that table may have another capacity. If the table has not ended,
-// nothing happens. Gets that are under way meanwhile may fail with [vmmc.ErrClosed].
+// nothing happens. Gets that are under way meanwhile may fail with [vmmc.ErrClosed], and so does
+// Rejoin if the reader is closed meanwhile.
 //
 // Experimental: it may change in any release.
 func (r *Reader[K, V]) Rejoin(ctx context.Context) error {
@@ -313,8 +324,15 @@ func (r *Reader[K, V]) Rejoin(ctx context.Context) error {
 	if old.im.Err() == nil {
 		return nil
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(r.over, stop)()
+	pair.At("reader.rejoins")
 	s, err := r.open(ctx)
-	if err != nil {
+	switch {
+	case err != nil && r.closed.Load():
+		return closedError(op)
+	case err != nil:
 		return err
 	}
 	r.source.Store(s)
@@ -330,8 +348,9 @@ func (r *Reader[K, V]) Done() <-chan struct{} { return r.source.Load().im.Done()
 //
 // Experimental: it may change in any release.
 func (r *Reader[K, V]) Close() error {
+	r.closed.Store(true)
+	r.end() // a Rejoin that waits would hold mu
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed.Store(true)
 	return r.source.Load().im.Close()
 }

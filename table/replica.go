@@ -26,6 +26,7 @@ type Replica[K comparable, V any] struct {
 	buf     []byte
 	pending map[uint32]bool // homes whose changes are not applied
 	seen    uint64          // the owner's count of changes, of which the others are applied
+	passes  int             // how many in succession had no room, while seen was the same
 
 	count   atomic.Uint64 // the owner's count of changes, of which all are applied
 	every   time.Duration
@@ -36,7 +37,7 @@ type Replica[K comparable, V any] struct {
 }
 
 // Every is how often a replica looks for changes while there are none; without it that is every
-// millisecond. A look is one get of 12 bytes.
+// millisecond. A look is one get of 12 bytes. It must be positive.
 //
 // Experimental: it may change in any release.
 func Every(d time.Duration) Option { return func(o *options) { o.every = d } }
@@ -44,7 +45,7 @@ func Every(d time.Duration) Option { return func(o *options) { o.every = d } }
 // Replicate makes a copy of the table that is published as source, and publishes it under a name of
 // its own when all entries are there. Readers open it as any table. It follows the changes of the
 // source's owner, which does nothing for it, until the source ends or the replica is closed.
-// Errors: those of [Open] and [New].
+// Errors: those of [Open] and [New]; [vmmc.ErrProtocol] if the owner's memory is not that of a table.
 //
 // Experimental: it may change in any release.
 func Replicate[K comparable, V any](
@@ -55,7 +56,11 @@ func Replicate[K comparable, V any](
 		return nil, err
 	}
 	o := options{every: time.Millisecond}
-	if err := o.apply(opts); err != nil {
+	err := o.apply(opts)
+	if err == nil && o.every <= 0 {
+		err = fmt.Errorf("a look for changes every %v: it must be positive", o.every)
+	}
+	if err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
 	}
 	from, err := Open[K, V](ctx, p, source)
@@ -72,10 +77,7 @@ func Replicate[K comparable, V any](
 		return nil, errors.Join(fmt.Errorf("%s: %w", op, err), from.Close())
 	}
 	r.addAll()
-	for err == nil && len(r.pending) > 0 {
-		_, err = r.catchUp(ctx)
-	}
-	if err == nil {
+	if err = r.copyAll(ctx); err == nil {
 		err = r.own.e.PublishAs(ctx, name)
 	}
 	if err != nil {
@@ -84,6 +86,20 @@ func Replicate[K comparable, V any](
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	go r.follow()
 	return r, nil
+}
+
+// copyAll catches up until the replica has all.
+func (r *Replica[K, V]) copyAll(ctx context.Context) error {
+	for len(r.pending) > 0 {
+		more, err := r.catchUp(ctx)
+		if err != nil {
+			return r.from.failed(ctx, r.source, err)
+		}
+		if !more {
+			pause(ctx, retryPause)
+		}
+	}
+	return nil
 }
 
 // addAll makes all homes pending.
@@ -96,30 +112,58 @@ func (r *Replica[K, V]) addAll() {
 // follow applies changes until the source ends.
 func (r *Replica[K, V]) follow() {
 	defer close(r.stopped)
-	t := time.NewTimer(0)
-	defer t.Stop()
 	for {
 		more, err := r.catchUp(r.ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			r.err = err
 			return
-		}
-		if !more {
-			t.Reset(r.every)
-			select {
-			case <-t.C:
-			case <-r.ctx.Done():
-			}
+		case more:
+		case len(r.pending) > 0:
+			pause(r.ctx, min(r.every, retryPause))
+		default:
+			pause(r.ctx, r.every)
 		}
 	}
 }
 
-// catchUp applies the changes that there are. more reports whether there were any.
+// retryPause is how long a replica waits before it tries again what the owner has changed, or
+// seems to change, all the time.
+const retryPause = time.Millisecond
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// catchUp applies the changes that there are. more reports whether it has applied any. If it could
+// not get them, as the owner goes on changing the same, they stay.
 func (r *Replica[K, V]) catchUp(ctx context.Context) (more bool, err error) {
+	if ctx.Err() != nil { // not all gets look at it
+		return false, errBusy
+	}
+	more, err = r.applyChanges(ctx)
+	if errors.Is(err, errBusy) && ctx.Err() == nil {
+		return false, nil
+	}
+	return more, err
+}
+
+// maxPasses is how many times in succession there may be no room for the entries of an owner that
+// has changed nothing meanwhile. After the first one, what it has deleted is deleted here.
+const maxPasses = 4
+
+// applyChanges is catchUp, without what is to be tried again.
+func (r *Replica[K, V]) applyChanges(ctx context.Context) (more bool, err error) {
 	count, err := r.source.changes(ctx)
 	if err != nil || count == r.seen && len(r.pending) == 0 {
 		return false, err
 	}
+	before := r.seen
 	ok, err := r.source.changed(ctx, r.seen, count, r.pending)
 	if err != nil {
 		return false, err
@@ -129,31 +173,31 @@ func (r *Replica[K, V]) catchUp(ctx context.Context) (more bool, err error) {
 	}
 	r.seen = count
 	pair.At("log.got")
-	if err := r.apply(ctx); err != nil {
+	more, full, err := r.apply(ctx)
+	if err != nil {
 		return false, err
 	}
 	if len(r.pending) == 0 {
 		r.count.Store(count)
 	}
-	return true, nil
+	if !full || count != before {
+		r.passes = 0
+	} else if r.passes++; r.passes >= maxPasses {
+		return false, errBroken
+	}
+	return more, nil
 }
 
-// apply gets the homes that are pending, and makes the own ones the same. A home stays pending if
-// there is no room: keys that the owner has deleted meanwhile are still in other homes here. The
-// log has those.
-func (r *Replica[K, V]) apply(ctx context.Context) error {
+// apply gets the homes that are pending, and makes the own ones the same. more reports whether it
+// has done so with any. A home stays pending if it changes all the time. It also does if there is no
+// room, which full reports: keys that the owner has deleted meanwhile are still in other homes here.
+// The log has those.
+func (r *Replica[K, V]) apply(ctx context.Context) (more, full bool, err error) {
 	homes := slices.Sorted(maps.Keys(r.pending))
-	const most = 256 // homes at once, to bound what is kept
 	for len(homes) > 0 {
-		some := homes[:min(most, len(homes))]
-		homes = homes[len(some):]
-		theirs := make([]map[string][]byte, len(some))
-		for i, home := range some {
-			var err error
-			if theirs[i], err = r.source.entries(ctx, home, r.buf); err != nil {
-				return err
-			}
-			pair.At("home.got")
+		some, theirs, err := r.collect(ctx, &homes)
+		if err != nil {
+			return false, false, err
 		}
 		pair.At("homes.got")
 		for i, home := range some {
@@ -162,10 +206,40 @@ func (r *Replica[K, V]) apply(ctx context.Context) error {
 		for i, home := range some {
 			if r.own.take(theirs[i]) {
 				delete(r.pending, home)
+				more = true
+			} else {
+				full = true
 			}
 		}
 	}
-	return nil
+	return more, full, nil
+}
+
+// What collect keeps at most, beside one home.
+const (
+	maxHomes = 256
+	maxBytes = 16 << 20
+)
+
+// collect gets the next of the homes, and returns those that it has got.
+func (r *Replica[K, V]) collect(
+	ctx context.Context, homes *[]uint32,
+) (some []uint32, theirs []map[string][]byte, err error) {
+	for kept := 0; len(*homes) > 0 && len(some) < maxHomes && kept < maxBytes; {
+		home := (*homes)[0]
+		*homes = (*homes)[1:]
+		entries, err := r.source.entries(ctx, home, r.buf)
+		switch {
+		case errors.Is(err, errBusy) && ctx.Err() == nil:
+			continue
+		case err != nil:
+			return nil, nil, err
+		}
+		pair.At("home.got")
+		some, theirs = append(some, home), append(theirs, entries)
+		kept += len(entries) * (r.source.key + r.source.value)
+	}
+	return some, theirs, nil
 }
 
 // keep deletes the entries of a home whose keys are not among those of the source.
@@ -200,10 +274,14 @@ func (t *Table[K, V]) take(theirs map[string][]byte) bool {
 	return true
 }
 
-// changes returns the owner's count of changes.
+// maxTries is how often something is got that the owner changes meanwhile, before other things are
+// done. An owner that is stopped in the middle of a change, or a false one, may have it never whole.
+const maxTries = 256
+
+// changes returns the owner's count of changes. It fails with errBusy if that is not whole.
 func (s *source) changes(ctx context.Context) (uint64, error) {
-	for {
-		b := make([]byte, countEnd)
+	b := make([]byte, countEnd)
+	for range maxTries {
 		if err := s.mem.Get(ctx, b, s.log); err != nil {
 			return 0, err
 		}
@@ -212,10 +290,11 @@ func (s *source) changes(ctx context.Context) (uint64, error) {
 			return uint64(binary.NativeEndian.Uint32(b[highOff:]))<<32 | uint64(low), nil
 		}
 		if ctx.Err() != nil {
-			return 0, errBusy
+			break
 		}
 		runtime.Gosched()
 	}
+	return 0, errBusy
 }
 
 // changed adds the homes of changes from one count to another one to a set. It returns false if the
@@ -253,11 +332,13 @@ func (s *source) changed(
 	return true, nil
 }
 
-// entries returns a home's keys and values: of each key a value that it had meanwhile.
+// entries returns a home's keys and values: of each key a value that it had meanwhile. It fails with
+// errBusy if the owner changes the home all the time.
 func (s *source) entries(
 	ctx context.Context, home uint32, buf []byte,
 ) (map[string][]byte, error) {
-	for same, before := 0, (at{}); ; runtime.Gosched() {
+	same, before := 0, at{}
+	for range maxTries {
 		entries, ok, end, err := s.attemptAll(ctx, home, buf)
 		if err != nil || ok {
 			return entries, err
@@ -269,9 +350,11 @@ func (s *source) entries(
 			return nil, errBroken
 		}
 		if ctx.Err() != nil {
-			return nil, errBusy
+			break
 		}
+		runtime.Gosched()
 	}
+	return nil, errBusy
 }
 
 // attemptAll is attempt for all keys of a home. ok is false if the owner has changed it meanwhile.
@@ -311,6 +394,10 @@ func (s *source) attemptAll(
 			return nil, false, end, nil
 		}
 		switch {
+		case len(entries) > s.capacity: // no owner does that
+			return nil, false, end, nil
+		case s.isLong(left) && ctx.Err() != nil:
+			return nil, false, end, errBusy
 		case h.next == 0:
 			return entries, true, end, nil
 		case h.next < s.homes, h.next-s.homes >= s.overflow, left == 0:
@@ -330,6 +417,10 @@ func (r *Replica[K, V]) Behind(ctx context.Context) (uint64, error) {
 	}
 	have := r.count.Load() // first, as it must not be ahead
 	count, err := r.source.changes(ctx)
+	for errors.Is(err, errBusy) && ctx.Err() == nil {
+		pause(ctx, retryPause)
+		count, err = r.source.changes(ctx)
+	}
 	if err != nil {
 		return 0, r.from.failed(ctx, r.source, err)
 	}
@@ -377,8 +468,8 @@ func (r *Replica[K, V]) Promote() (*Table[K, V], error) {
 //
 // Experimental: it may change in any release.
 func (r *Replica[K, V]) Close() error {
+	err := r.from.Close() // first, so that Err is ErrClosed
 	r.stop(nil)
-	err := r.from.Close()
 	<-r.stopped
 	return errors.Join(err, r.own.Close())
 }

@@ -338,6 +338,12 @@ func TestReplicaRefused(t *testing.T) {
 	if !errors.Is(err, vmmc.ErrBadArg) {
 		t.Errorf("a nil option: %v", err)
 	}
+	for _, d := range []time.Duration{0, -1} {
+		_, err := table.Replicate[key, record](ctx, p, name, "copy", table.Every(d))
+		if !errors.Is(err, vmmc.ErrBadArg) {
+			t.Errorf("looks every %v: %v", d, err)
+		}
+	}
 	var none context.Context
 	if _, err := table.Replicate[key, record](none, p, name, "copy"); !errors.Is(err, vmmc.ErrBadArg) {
 		t.Errorf("a nil context: %v", err)
