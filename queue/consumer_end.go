@@ -1,0 +1,92 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vmmc-go/vmmc/internal/pair"
+)
+
+// finish is called when a lane has no values and its producer's end mark is there, or it is over. A
+// lane with an end mark stays until it is over: its end could overtake the last count.
+func (c *Consumer[T]) finish(l *lane, over bool) {
+	if !c.opts.ends || !c.countEnd(l) || over {
+		c.drop(l)
+	}
+}
+
+// countEnd counts a producer that has ended, if it had a place. It reports whether the producer has
+// sent an end mark that holds.
+func (c *Consumer[T]) countEnd(l *lane) bool {
+	pair.At("lane.ended")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, count := l.state.Load(), binary.NativeEndian.Uint32(l.own.Bytes()[countOff:])
+	marked := state == stateEnded && count == uint32(l.next)
+	if l.abandoned || l.finished.Load() || state == stateNone {
+		return marked
+	}
+	l.finished.Store(true)
+	c.finished++
+	if marked {
+		return true
+	}
+	e := &LostError{Queue: c.name, Producer: l.im.Exporter(), Values: l.next - c.opts.start}
+	if e.Err = l.im.Err(); e.Err == nil {
+		e.Err = errors.New("its end mark counts other values than those that it has put")
+	}
+	c.lost, c.untold = append(c.lost, e), append(c.untold, e)
+	c.losses.Store(int32(len(c.untold)))
+	return false
+}
+
+// lossError is the error of a get before it looks for values: a producer that was lost, and of which
+// none has told. Otherwise no get would, while other producers keep values coming.
+func (c *Consumer[T]) lossError() error {
+	if c.losses.Load() == 0 {
+		return nil
+	}
+	return c.endError()
+}
+
+// endError is the error of a get that finds no value in a queue that ends: a producer that was
+// lost, or the end.
+func (c *Consumer[T]) endError() error {
+	if !c.opts.ends {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case len(c.untold) > 0:
+		e := c.untold[0]
+		c.untold = c.untold[1:]
+		c.losses.Store(int32(len(c.untold)))
+		return e
+	case c.finished < c.opts.producers:
+		return nil
+	case len(c.lost) > 0:
+		return c.lost[0]
+	}
+	c.ended = true
+	return fmt.Errorf("%s: %w", c.op(), ErrEnd)
+}
+
+// Replace lets another producer dial in place of one that was lost, of which a get has told. The
+// queue then ends as if the lost one had never been. It reports whether it did: not for a second
+// time, nor for what is not of this queue.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) Replace(lost *LostError) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.lost, lost)
+	if i < 0 || slices.Contains(c.untold, lost) {
+		return false
+	}
+	c.lost = slices.Delete(c.lost, i, i+1)
+	c.finished--
+	return true
+}

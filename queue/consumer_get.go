@@ -1,0 +1,215 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+)
+
+// acquire takes the consumer's lock.
+func (c *Consumer[T]) acquire(ctx context.Context) error {
+	if ctx == nil || vmmc.InHandler() {
+		return checkCall(ctx, c.op())
+	}
+	if c.sem.Acquire(ctx) != nil {
+		return contextError(ctx, c.op())
+	}
+	if c.closed.Load() {
+		c.sem.Release()
+		return closedError(c.op())
+	}
+	return nil
+}
+
+func (c *Consumer[T]) op() string { return fmt.Sprintf("get from queue %q", c.name) }
+
+// Get takes a value, and waits while there is none, also while there is no producer. Errors:
+// [vmmc.ErrTimeout] and [vmmc.ErrCanceled] when the context ends, [vmmc.ErrClosed],
+// [vmmc.ErrNotInHandler]; with [Producers] also [ErrEnd], and a [*LostError] when a producer has
+// ended without a Close that succeeded. After an error no value was taken.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
+	if err := c.acquire(ctx); err != nil {
+		return v, err
+	}
+	defer c.sem.Release()
+	if err = c.fill(ctx); err == nil {
+		v = c.one[0]
+	}
+	return v, err
+}
+
+// fill waits for one value.
+func (c *Consumer[T]) fill(ctx context.Context) error {
+	for {
+		if err := c.lossError(); err != nil {
+			return err
+		}
+		if c.takeSome(c.one) > 0 {
+			return nil
+		}
+		if err := c.endError(); err != nil {
+			return err
+		}
+		if err := c.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// GetSome takes as many values as are there and dst has room for, and waits while there is none. It
+// returns how many it has taken: of each producer in turn, each one's in their order. Errors as
+// [Consumer.Get].
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
+	if err := c.acquire(ctx); err != nil {
+		return 0, err
+	}
+	defer c.sem.Release()
+	for len(dst) > 0 {
+		if err := c.lossError(); err != nil {
+			return 0, err
+		}
+		if n := c.takeSome(dst); n > 0 {
+			return n, nil
+		}
+		if err := c.endError(); err != nil {
+			return 0, err
+		}
+		if err := c.wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// TryGet takes a value if there is one, and no other call of this consumer is under way; otherwise
+// it returns false. Errors as [Consumer.Get], without those of a context.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
+	if vmmc.InHandler() {
+		return v, false, checkCall(context.Background(), c.op())
+	}
+	if !c.sem.TryAcquire() {
+		return v, false, nil
+	}
+	defer c.sem.Release()
+	if c.closed.Load() {
+		return v, false, closedError(c.op())
+	}
+	if err = c.lossError(); err != nil {
+		return v, false, err
+	}
+	if c.takeSome(c.one) == 0 {
+		return v, false, c.endError()
+	}
+	return c.one[0], true, nil
+}
+
+// All takes all values, until the queue or the context ends, the queue is closed, or the loop is
+// left. Unless the queue has ended ([ErrEnd]), its last pair is the error, as of [Consumer.Get].
+// After a [*LostError] another All goes on with the other producers' values.
+//
+// Experimental: it may change in any release.
+func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for {
+			v, err := c.Get(ctx)
+			if errors.Is(err, ErrEnd) || !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// takeSome takes values of all lanes, beginning behind the lane that gave the last one.
+func (c *Consumer[T]) takeSome(dst []T) (n int) {
+	if c.ended {
+		return 0
+	}
+	lanes, first := *c.lanes.Load(), c.firstLane
+	for k := range lanes {
+		at := (first + k) % len(lanes)
+		l := lanes[at]
+		got := c.take(l, dst[n:])
+		if got == 0 {
+			pair.At("lane.empty")
+			over := l.isOver() // before hasEnded: a mark may have arrived before the end
+			if over || c.hasEnded(l) {
+				// a value may have arrived before the end and after the first look
+				if got = c.take(l, dst[n:]); got == 0 {
+					c.finish(l, over)
+				}
+			}
+		}
+		if got > 0 {
+			c.firstLane = at + 1
+		}
+		if n += got; n == len(dst) {
+			break
+		}
+	}
+	return n
+}
+
+// take takes values of one lane.
+func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
+	for n < len(dst) && c.hasValue(l) {
+		pair.At("get.seen")
+		at := c.offset(l.next)
+		copy(c.values.Bytes(dst[n:n+1]), l.own.Bytes()[at:at+c.value])
+		pair.At("get.copied")
+		n++
+		_ = c.advance(l, 1) // each slot has its word
+		if l.next-l.sent >= c.quarter() {
+			c.sendCount(l)
+		}
+	}
+	if l.next != l.sent && !c.hasValue(l) {
+		c.sendCount(l)
+	}
+	return n
+}
+
+// wait waits until a lane has a value or is over.
+func (c *Consumer[T]) wait(ctx context.Context) error {
+	ctx = c.orClosed(ctx)
+	pair.At("get.sleeps")
+	err := c.p.WaitUntil(ctx, c.ready)
+	switch {
+	case c.closed.Load():
+		return closedError(c.op())
+	case err != nil:
+		return fmt.Errorf("%s: %w", c.op(), err)
+	}
+	return nil
+}
+
+// orClosed returns a context that ends with ctx and with Close: the same one for the same ctx, so
+// that a wait allocates nothing. It stays until the next wait with another one, or Close.
+func (c *Consumer[T]) orClosed(ctx context.Context) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Others may panic when they are compared.
+	comparable := ctx == context.Background() || reflect.TypeOf(ctx).Kind() == reflect.Pointer
+	if c.from != nil && comparable && c.from == ctx {
+		return c.waiting
+	}
+	if c.stop != nil {
+		c.stop()
+	}
+	c.from = ctx
+	c.waiting, c.stop = context.WithCancel(ctx)
+	if c.closed.Load() {
+		c.stop()
+	}
+	return c.waiting
+}

@@ -1,0 +1,196 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+)
+
+// lane is what the consumer has of one producer.
+type lane struct {
+	im  *vmmc.Import // the producer's
+	own buffer
+
+	next   uint64    // the next value's number
+	sent   uint64    // next when sendCount was called last
+	number vmmc.Word // of the next value's slot
+	state  vmmc.Word // the producer's
+
+	// The rest is of queues that end.
+
+	// finished reports whether the producer was counted as one that has ended. Set under Consumer.mu.
+	finished atomic.Bool
+	// abandoned reports whether another producer has this one's place: its Dial failed before it had
+	// joined. Guarded by Consumer.mu.
+	abandoned bool
+
+	count   atomic.Uint32 // sent modulo 2^32
+	sending atomic.Bool   // reports whether a goroutine sends count, or has found that it cannot
+}
+
+// accept makes the lane of a producer.
+func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
+	if n := theirs.Size(); n != producerSize {
+		return 0, fmt.Errorf("the producer's buffer has %d bytes", n)
+	}
+	if err := c.addLane(nil); err != nil {
+		return 0, err
+	}
+	l := &lane{im: theirs, next: c.opts.start, sent: c.opts.start}
+	header := func(b []byte) { c.writeHeader(b, &c.opts) }
+	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
+	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
+		return 0, err
+	}
+	if l.state, err = l.own.Word(stateOff); err == nil {
+		err = c.advance(l, 0)
+	}
+	if err == nil {
+		err = c.addLane(l)
+	}
+	if err != nil {
+		return 0, errors.Join(err, l.own.Close())
+	}
+	return l.own.ID(), nil
+}
+
+// addLane adds a lane, or with nil only reports why none can be added.
+func (c *Consumer[T]) addLane(l *lane) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lanes := *c.lanes.Load()
+	switch {
+	case c.closed.Load():
+		return closedError("accept a producer")
+	case c.takenPlaces(lanes) >= c.opts.producers:
+		return fmt.Errorf("there are %d producers", c.opts.producers)
+	case l != nil:
+		lanes = append(slices.Clip(lanes), l)
+		c.lanes.Store(&lanes)
+	}
+	return nil
+}
+
+// takenPlaces is how many producers count for the bound on their number. mu is held.
+func (c *Consumer[T]) takenPlaces(lanes []*lane) (n int) {
+	if !c.opts.ends {
+		return len(lanes)
+	}
+	for _, l := range lanes {
+		if l.isOver() && l.state.Load() == stateNone {
+			l.abandoned = true
+		}
+		if !l.abandoned && !l.finished.Load() {
+			n++
+		}
+	}
+	return n + c.finished
+}
+
+// isOver reports whether the producer has ended. If it has died, or was closed after all values
+// were taken, all that arrives has arrived then. If its Close was given up, or its process was
+// closed without, its last values may still be in flight. They are lost.
+func (l *lane) isOver() bool {
+	select {
+	case <-l.im.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// advance goes on by n values.
+func (c *Consumer[T]) advance(l *lane, n uint64) (err error) {
+	l.next += n
+	l.number, err = l.own.Word(c.offset(l.next) + c.slot - wordSize)
+	return err
+}
+
+// hasValue reports whether the lane's next value is there.
+func (c *Consumer[T]) hasValue(l *lane) bool {
+	return l.number.Load() == c.number(l.next)
+}
+
+// hasEnded reports whether the producer has sent an end mark that was not counted yet.
+func (c *Consumer[T]) hasEnded(l *lane) bool {
+	return c.opts.ends && l.state.Load() == stateEnded && !l.finished.Load()
+}
+
+// anyReady reports whether a lane has a value, or an end. It only reads.
+func (c *Consumer[T]) anyReady() bool {
+	for _, l := range *c.lanes.Load() {
+		if c.hasValue(l) || l.isOver() || c.hasEnded(l) {
+			return true
+		}
+	}
+	return false // orClosed's context ends with Close
+}
+
+// sendCount acknowledges all values before the next one. It never waits: if the link is
+// disconnected, or busy with other messages, a goroutine sends the count later, or a newer one.
+func (c *Consumer[T]) sendCount(l *lane) {
+	pair.At("get.counted")
+	l.sent = l.next
+	l.count.Store(uint32(l.next))
+	if !l.sending.CompareAndSwap(false, true) {
+		return // that goroutine loads it after it has stored false
+	}
+	binary.NativeEndian.PutUint32(c.word[:], uint32(l.next))
+	if l.im.Send(noWait, c.word[:], takenOff) == nil {
+		l.sending.Store(false)
+		return
+	}
+	c.wg.Go(func() { c.sendCountLater(l) })
+}
+
+// sendCountLater sends the newest count. A send fails only when the lane or the consumer has ended.
+func (c *Consumer[T]) sendCountLater(l *lane) {
+	for {
+		var word [wordSize]byte
+		n := l.count.Load()
+		binary.NativeEndian.PutUint32(word[:], n)
+		if l.im.Send(c.ctx, word[:], takenOff) != nil {
+			return
+		}
+		l.sending.Store(false)
+		if l.count.Load() == n || !l.sending.CompareAndSwap(false, true) {
+			return
+		}
+	}
+}
+
+// drop removes a lane that is over and has no values.
+func (c *Consumer[T]) drop(l *lane) {
+	pair.At("lane.dropped")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lanes := slices.DeleteFunc(slices.Clone(*c.lanes.Load()), func(o *lane) bool { return o == l })
+	c.lanes.Store(&lanes)
+	c.wg.Go(func() { _ = c.closeLane(l) })
+}
+
+// endLane acknowledges what was taken of a lane, and closes it.
+func (c *Consumer[T]) endLane(ctx context.Context, l *lane) error {
+	var word [wordSize]byte
+	binary.NativeEndian.PutUint32(word[:], uint32(l.next))
+	_ = l.im.Send(ctx, word[:], takenOff)
+	_ = l.im.Fence(ctx) // the end of the lane would overtake it
+	return c.closeLane(l)
+}
+
+// closeLane closes a lane. If it fails, the next Close tries again.
+func (c *Consumer[T]) closeLane(l *lane) error {
+	err := errors.Join(l.im.Close(), l.own.Close())
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.unclosed = append(c.unclosed, l)
+	}
+	return err
+}
