@@ -84,6 +84,7 @@ func Listen[T any](
 		}
 		o(&c.opts)
 	}
+	c.opts.setBounds()
 	if c.geometry, err = c.opts.laneGeometry(t.layout.Size); err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
 	}

@@ -65,7 +65,7 @@ func (c *Consumer[T]) endError() error {
 		c.untold = c.untold[1:]
 		c.losses.Store(int32(len(c.untold)))
 		return e
-	case c.finished < c.opts.producers:
+	case c.finished < c.opts.total:
 		return nil
 	case len(c.lost) > 0:
 		return c.lost[0]

@@ -39,6 +39,7 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if n := theirs.Size(); n != producerSize {
 		return 0, fmt.Errorf("the producer's buffer has %d bytes", n)
 	}
+	c.dropAbandoned()
 	if err := c.addLane(nil); err != nil {
 		return 0, err
 	}
@@ -65,11 +66,14 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	lanes := *c.lanes.Load()
+	atATime, inAll := c.takenPlaces(lanes)
 	switch {
 	case c.closed.Load():
 		return closedError("accept a producer")
-	case c.takenPlaces(lanes) >= c.opts.producers:
-		return fmt.Errorf("there are %d producers", c.opts.producers)
+	case atATime >= c.opts.producers:
+		return fmt.Errorf("there are %d producers", atATime)
+	case c.opts.ends && inAll >= c.opts.total:
+		return fmt.Errorf("there have been %d producers", inAll)
 	case l != nil:
 		lanes = append(slices.Clip(lanes), l)
 		c.lanes.Store(&lanes)
@@ -77,20 +81,54 @@ func (c *Consumer[T]) addLane(l *lane) error {
 	return nil
 }
 
-// takenPlaces is how many producers count for the bound on their number. mu is held.
-func (c *Consumer[T]) takenPlaces(lanes []*lane) (n int) {
+// takenPlaces is how many producers count for the bounds on their number: at a time, and, in a
+// queue that ends, in all. mu is held.
+func (c *Consumer[T]) takenPlaces(lanes []*lane) (atATime, inAll int) {
 	if !c.opts.ends {
-		return len(lanes)
+		return len(lanes), 0
 	}
+	inAll = c.finished
 	for _, l := range lanes {
 		if l.isOver() && l.state.Load() == stateNone {
 			l.abandoned = true
 		}
-		if !l.abandoned && !l.finished.Load() {
-			n++
+		if l.abandoned {
+			continue
+		}
+		atATime++
+		if !l.finished.Load() {
+			inAll++
 		}
 	}
-	return n + c.finished
+	return atATime, inAll
+}
+
+// dropAbandoned drops the lanes of diallers that have ended before they had joined, which count for
+// no bound. If a get is under way it drops them.
+func (c *Consumer[T]) dropAbandoned() {
+	if !c.opts.ends || !c.sem.TryAcquire() {
+		return
+	}
+	defer c.sem.Release()
+	if c.closed.Load() {
+		return // Close closes all lanes
+	}
+	for _, l := range c.abandonedLanes() {
+		c.drop(l)
+	}
+}
+
+func (c *Consumer[T]) abandonedLanes() (lanes []*lane) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := *c.lanes.Load()
+	c.takenPlaces(all)
+	for _, l := range all {
+		if l.abandoned {
+			lanes = append(lanes, l)
+		}
+	}
+	return lanes
 }
 
 // isOver reports whether the producer has ended. If it has died, or was closed after all values

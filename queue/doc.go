@@ -35,8 +35,8 @@
 // process that is stopped holds up its own queue alone; when it goes on, nothing is lost or
 // repeated.
 //
-// A link between nodes that is lost ends the queue for that producer as death does, unless the
-// processes were opened with [vmmc.WithResume].
+// A link between nodes that is lost, and not resumed within the time of [vmmc.WithResume], ends the
+// queue for that producer as death does.
 //
 // # The end
 //

@@ -253,3 +253,99 @@ func TestFalseEnd(t *testing.T) {
 		return err != nil
 	})
 }
+
+// A close whose link is lost before the end mark has arrived fails, though all values were taken:
+// the consumer takes the producer for a lost one.
+func TestCloseOverALostLink(t *testing.T) {
+	for _, at := range []string{"close.unmarked", "close.fence"} {
+		t.Run(at, func(t *testing.T) {
+			nodes, c := ways[2].start(t, queue.Producers(1))
+			q := dial(t, nodes[1].Open(t, vmmc.WithResume(0)))
+			put(t, q, items(1, 0, 3)...)
+			got := tally{}
+			got.add(t, get(t, c), get(t, c), get(t, c))
+			eventually(t, "the producer learns that all are taken", func() bool { return q.Pending() == 0 })
+			onStep(t, func(s string) {
+				if s == "close.unmarked" {
+					nodes[0].Delay(bound) // the mark does not arrive
+				}
+				if s == at {
+					nodes[0].Cut()
+					nodes[0].Heal() // what was in flight is lost
+				}
+			})
+			if err := q.Close(within(t)); !errors.Is(err, vmmc.ErrPeerGone) {
+				t.Errorf("the close: %v", err)
+			}
+			var lost *queue.LostError
+			if _, err := c.Get(within(t)); !errors.As(err, &lost) || lost.Values != 3 {
+				t.Errorf("the get: %v", err)
+			}
+		})
+	}
+}
+
+// Diallers that end before they have joined cost memory no longer than until the next one dials,
+// though no get is called.
+func TestAbandonedLanesAreDropped(t *testing.T) {
+	const diallers = 5
+	nodes, c := ways[0].start(t, queue.Producers(2))
+	for range diallers {
+		p := nodes[0].Open(t)
+		onStep(t, func(s string) {
+			if s == "dial.entered" {
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if _, err := queue.Dial[item](within(t), p, name); err == nil {
+			t.Error("a process that was closed has dialled")
+		}
+		eventually(t, "the consumer learns of the end", c.LanesOver)
+	}
+	if n := c.Lanes(); n > 1 {
+		t.Errorf("%d lanes of %d diallers that have gone", n, diallers)
+	}
+}
+
+// The bound on producers at a time changes nothing of how many there are in all, in either order.
+func TestMaxProducersOfAQueueThatEnds(t *testing.T) {
+	for about, opts := range map[string][]queue.Option{
+		"before": {queue.MaxProducers(1), queue.Producers(2)},
+		"behind": {queue.Producers(2), queue.MaxProducers(1)},
+	} {
+		t.Run(about, func(t *testing.T) {
+			nodes, c := ways[0].start(t, opts...)
+			p := nodes[0].Open(t)
+			for range 2 {
+				q := dial(t, p)
+				if _, err := queue.Dial[item](within(t), p, name); !errors.Is(err, vmmc.ErrNoMem) {
+					t.Errorf("a second producer at a time: %v", err)
+				}
+				if _, ok, err := c.TryGet(); ok || err != nil {
+					t.Errorf("before the end: %t, %v", ok, err)
+				}
+				if err := q.Close(within(t)); err != nil {
+					t.Error(err)
+				}
+				eventually(t, "its lane is dropped", func() bool {
+					_, ok, err := c.TryGet()
+					return !ok && c.Lanes() == 0 || errors.Is(err, queue.ErrEnd)
+				})
+			}
+			if _, err := c.Get(within(t)); !errors.Is(err, queue.ErrEnd) {
+				t.Errorf("the end: %v", err)
+			}
+		})
+	}
+	for _, opts := range [][]queue.Option{
+		{queue.Producers(0)},
+		{queue.Producers(2), queue.MaxProducers(0)},
+	} {
+		_, err := queue.Listen[item](within(t), vmmctest.Nodes(t, 1)[0].Open(t), name, opts...)
+		if !errors.Is(err, vmmc.ErrBadArg) {
+			t.Errorf("no producers: %v", err)
+		}
+	}
+}

@@ -398,7 +398,9 @@ func (q *Producer[T]) pending() int {
 // Close waits until all values are taken, and then gives back the producer's memory. It gives that
 // back in any case: if the context ends before, or the consumer does, values that are not taken may
 // be lost, see [Producer.Pending]. If all were taken it returns nil, also if the consumer was
-// closed or died afterwards. Errors as [Producer.Put]. A second call does nothing.
+// closed or died afterwards. With [Producers] the consumer must also have learned that this producer
+// has been closed: if it dies before, or the link is lost, Close returns [vmmc.ErrPeerGone] though
+// all values were taken. Errors as [Producer.Put]. A second call does nothing.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Close(ctx context.Context) error {
@@ -448,7 +450,9 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 }
 
 // fenceEnd waits until the consumer has the end mark, which the end of this producer's export could
-// overtake. err is that of sending the mark. A consumer that has ended needs none.
+// overtake. err is that of sending the mark. A consumer that was closed needs none. One whose link
+// was lost may live without the mark: then it takes this producer for a lost one, so the link's end
+// is an error, as one cannot tell it from the consumer's death.
 func (q *Producer[T]) fenceEnd(ctx context.Context, err error) error {
 	if !q.marks {
 		return nil
@@ -457,7 +461,7 @@ func (q *Producer[T]) fenceEnd(ctx context.Context, err error) error {
 		pair.At("close.fence")
 		err = q.lane.Fence(ctx)
 	}
-	if end := q.lane.Err(); errors.Is(end, vmmc.ErrPeerGone) || errors.Is(end, vmmc.ErrRevoked) {
+	if errors.Is(q.lane.Err(), vmmc.ErrRevoked) {
 		return nil
 	}
 	return err

@@ -107,11 +107,20 @@ type options struct {
 	permit []vmmc.ExportOption // of the letterbox
 	start  uint64
 
-	producers int
-	ends      bool // reports whether producers has a place for each producer, which stays taken
+	producers int  // how many there may be at a time
+	bounded   bool // reports whether MaxProducers has set producers
+	total     int  // how many a queue that ends has in all
+	ends      bool // reports whether total bounds the number of producers
 }
 
 var defaults = options{slots: 1024, producers: 1024}
+
+// setBounds lets a queue that ends have all its producers at a time, unless MaxProducers says less.
+func (o *options) setBounds() {
+	if o.ends && !o.bounded {
+		o.producers = o.total
+	}
+}
 
 // The bounds of Slots, and how much memory a producer may have.
 const (
@@ -127,17 +136,20 @@ func Slots(n int) Option { return func(o *options) { o.slots = n } }
 
 // MaxProducers is how many producers there may be at a time; without it that is 1,024. [Dial] of
 // the next one fails with [vmmc.ErrNoMem]. One that has ended counts until gets have taken its
-// values.
+// values. With [Producers] this bounds how many of these there are at a time, and without it all may
+// be there.
 //
 // Experimental: it may change in any release.
-func MaxProducers(n int) Option { return func(o *options) { o.producers = n } }
+func MaxProducers(n int) Option {
+	return func(o *options) { o.producers, o.bounded = n, true }
+}
 
 // Producers is how many producers the queue has in all, and makes the queue end: when so many have
 // been closed and all values are taken, gets return [ErrEnd]. A producer that ends without a Close
 // is told by a [*LostError]. [Dial] of one more fails with [vmmc.ErrNoMem], see [Consumer.Replace].
 //
 // Experimental: it may change in any release.
-func Producers(n int) Option { return func(o *options) { o.producers, o.ends = n, true } }
+func Producers(n int) Option { return func(o *options) { o.total, o.ends = n, true } }
 
 // Permit lets exactly the processes dial that match one of perms, as [vmmc.Permit] does. A process
 // that may dial can also keep others from dialling later.
@@ -165,6 +177,9 @@ func typeOf[T any]() (t typed[T], err error) {
 func (o *options) laneGeometry(size int) (geometry, error) {
 	if o.slots < 1 || o.slots > maxSlots {
 		return geometry{}, fmt.Errorf("%d slots: at least 1, and at most %d", o.slots, maxSlots)
+	}
+	if o.ends && o.total < 1 {
+		return geometry{}, fmt.Errorf("%d producers in all: at least 1", o.total)
 	}
 	if o.producers < 1 {
 		return geometry{}, fmt.Errorf("%d producers: at least 1", o.producers)
