@@ -28,6 +28,9 @@ const (
 	linkSize = ringAt + Credits*noteSize
 )
 
+// ImporterSize is the length in bytes of an [Importer]'s page up to the end of the ring.
+const ImporterSize = linkSize
+
 // Importer is the page that the importing side of a link writes: a ring of notifications of mapped
 // sends.
 type Importer struct{ *shm.Region }

@@ -90,16 +90,101 @@ func (t *Tracee) ToMark() error {
 // StepToMark takes the thread to its next mark and says how many instructions it ran on the way.
 // A system call is one instruction, and so is one with a repeat prefix, however often it traps.
 func (t *Tracee) StepToMark() (n int, err error) {
+	var last uint64
+	first := true
+	err = t.stepToMark(func() error {
+		now, err := t.where()
+		if now != last && !first {
+			n++
+		}
+		last, first = now, false
+		return err
+	})
+	return n, err
+}
+
+// Step is where a traced thread stands.
+type Step struct {
+	PC   uint64    // Address of the instruction that it executes next.
+	Call uint64    // If that is a system call: its number,
+	Args [2]uint64 // and its first arguments.
+}
+
+// EachStep takes the thread to its next mark, and calls step at each instruction that it gets to,
+// the mark included. The thread stands still meanwhile. An error of step ends the tracing. An
+// instruction with a repeat prefix is one.
+func (t *Tracee) EachStep(step func(Step) error) error {
+	var last uint64
+	at := func() error {
+		var regs sys.PtraceRegs
+		if err := sys.PtraceGetRegs(t.tid, &regs); err != nil {
+			return os.NewSyscallError("ptrace (registers)", err)
+		}
+		if regs.Rip == last {
+			if err := t.skipRepeats(regs.Rip); err != nil {
+				return err
+			}
+			if err := sys.PtraceGetRegs(t.tid, &regs); err != nil || regs.Rip == last {
+				return os.NewSyscallError("ptrace (registers)", err)
+			}
+		}
+		last = regs.Rip
+		return step(Step{PC: regs.Rip, Call: regs.Rax, Args: [2]uint64{regs.Rdi, regs.Rsi}})
+	}
+	if err := t.stepToMark(at); err != nil {
+		return err
+	}
+	return at()
+}
+
+// skipRepeats lets the thread run to the end of an instruction with a repeat prefix, which traps
+// after each repetition otherwise: a breakpoint replaces the next instruction meanwhile.
+func (t *Tracee) skipRepeats(pc uint64) error {
+	code := make([]byte, 4)
+	if _, err := sys.PtracePeekText(t.tid, uintptr(pc), code); err != nil {
+		return os.NewSyscallError("ptrace (peek)", err)
+	}
+	length := 2
+	if code[1]&0xf0 == 0x40 { // a prefix of 64-bit operands
+		length++
+	}
+	if code[0] != 0xf3 {
+		return nil
+	}
+	const breakpoint = 0xcc
+	next := uintptr(pc) + uintptr(length)
+	if _, err := sys.PtracePokeText(t.tid, next, []byte{breakpoint}); err != nil {
+		return os.NewSyscallError("ptrace (poke)", err)
+	}
+	stop, err := t.resume(sys.PTRACE_CONT)
+	if err != nil {
+		return err
+	}
+	if _, err := sys.PtracePokeText(t.tid, next, code[length:length+1]); err != nil {
+		return os.NewSyscallError("ptrace (poke)", err)
+	}
+	var regs sys.PtraceRegs
+	if err := sys.PtraceGetRegs(t.tid, &regs); err != nil {
+		return os.NewSyscallError("ptrace (registers)", err)
+	}
+	if stop != sys.SIGTRAP || regs.Rip != uint64(next)+1 {
+		return nil // a signal came first: the rest is stepped
+	}
+	regs.Rip--
+	return os.NewSyscallError("ptrace (registers)", sys.PtraceSetRegs(t.tid, &regs))
+}
+
+// stepToMark calls step before each instruction up to the next mark.
+func (t *Tracee) stepToMark(step func() error) (err error) {
 	if t.monitor == nil {
 		if t.monitor, err = findMonitor(t.pid); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if err := t.monitor.hold(); err != nil {
-		return 0, err
+		return err
 	}
-	last, err := t.where()
-	for err == nil {
+	for err = step(); err == nil; {
 		var stop sys.Signal
 		if stop, err = t.resume(sys.PTRACE_SINGLESTEP); err != nil || stop == markSignal {
 			break
@@ -107,16 +192,12 @@ func (t *Tracee) StepToMark() (n int, err error) {
 		if stop != sys.SIGTRAP {
 			continue // its handler is counted too, and spoils this round
 		}
-		var now uint64
-		if now, err = t.where(); now != last {
-			n++
-		}
-		last = now
+		err = step()
 	}
 	if err == nil {
 		err = t.monitor.free()
 	}
-	return n, err
+	return err
 }
 
 // Release lets the thread go on by itself, from a mark.
