@@ -176,7 +176,8 @@ func TestEndRedirDoesNotWaitForTheMessage(t *testing.T) {
 			over = time.Now()
 			sent <- err
 		}()
-		for seen(ctx, target, 0); target[0] == 0; seen(ctx, target, 0) {
+		never := func() bool { return false }
+		for seen(ctx, target, 0, never); target[0] == 0; seen(ctx, target, 0, never) {
 		}
 		n, _, err := s.exp.EndRedir(ctx)
 		ended := time.Now()

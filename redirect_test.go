@@ -173,6 +173,7 @@ func TestRedirectionWhileAMessageArrives(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			lastOfTarget := shm.Word(target, size-4)
 			var late, early int // posted after the first word, ended before the last
 			for round := range 60 {
 				ctx := within(t)
@@ -181,12 +182,14 @@ func TestRedirectionWhileAMessageArrives(t *testing.T) {
 				clear(target)
 				sent := make(chan error, 1)
 				go func() { sent <- s.im.Send(ctx, src, 0) }()
-				seen(ctx, s.all, round%12*(size/12)/4*4) // so far it has arrived
+				// Where its last word arrives nothing follows it.
+				over := func() bool { return last.Load() != 0 || lastOfTarget.Load() != 0 }
+				seen(ctx, s.all, round%12*(size/12)/4*4, over) // so far it has arrived
 				if err := s.exp.PostRedir(target, 0); err != nil {
 					t.Fatal(err)
 				}
 				if round%2 == 1 { // and end it while the message arrives, perhaps
-					seen(ctx, target, min(size-4, round%12*(size/12)/4*4+(round%7+1)*(size/24)/4*4))
+					seen(ctx, target, min(size-4, round%12*(size/12)/4*4+(round%7+1)*(size/24)/4*4), over)
 				} else if err := <-sent; err != nil {
 					t.Fatal(err)
 				}
@@ -229,10 +232,10 @@ func TestRedirectionWhileAMessageArrives(t *testing.T) {
 	}
 }
 
-// seen looks for a while whether the word at off is not 0 any more.
-func seen(ctx context.Context, mem []byte, off int) {
+// seen looks for a while whether the word at off is not 0 any more, or it is over.
+func seen(ctx context.Context, mem []byte, off int, over func() bool) {
 	w := shm.Word(mem, off)
-	for i := 0; w.Load() == 0 && i < 1e6 && ctx.Err() == nil; i++ {
+	for i := 0; w.Load() == 0 && i < 1e6 && !over() && ctx.Err() == nil; i++ {
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 // daemon is a user without root's rights, and sessions go on when it is restarted or
 // killed.
 func TestUnderSystemd(t *testing.T) {
+	testutil.Require(t, testutil.Slow == 1, "the programs are built without the race detector: it has nothing to see here")
 	testutil.Require(t, os.Getuid() == 0, "running systemd needs root")
 	for _, tool := range []string{"unshare", "systemd-sysusers", "systemd-tmpfiles", "systemctl", "pivot_root", "pgrep"} {
 		_, err := exec.LookPath(tool)

@@ -105,6 +105,7 @@ func remove() {
 // run runs a script as root of the machine and gives what it printed.
 func run(t *testing.T, script string) string {
 	t.Helper()
+	testutil.Require(t, testutil.Slow == 1, "the programs are built without the race detector: it has nothing to see here")
 	testutil.Require(t, os.Getuid() == 0, "becoming other users, in a mount namespace, needs root; run the tests as root")
 	for _, tool := range []string{"unshare", "setpriv"} {
 		_, err := exec.LookPath(tool)
