@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -394,6 +395,134 @@ func TestAppendBesideALostLink(t *testing.T) {
 	<-done
 }
 
+// A reader that waits again while it is rung late is rung by the goroutine that rings: an append
+// leaves it to that.
+func TestAppendWhileRungLater(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	down := make(chan struct{}, 64)
+	log := newWriter(t, nodes[0].Open(t, vmmc.WithResume(10*bound), vmmc.WithEvents(func(e vmmc.Event) {
+		if e.Kind == vmmc.LinkDown {
+			down <- struct{}{}
+		}
+	})), 1<<16)
+	far := newReader(t, nodes[1].Open(t, vmmc.WithResume(10*bound)), broadcast.Oldest)
+	var once sync.Once
+	sleeps := make(chan struct{}, 1)
+	later := make(chan struct{})
+	onStep(t, func(s string) {
+		switch s {
+		case "next.sleeps":
+			select {
+			case sleeps <- struct{}{}:
+			default:
+			}
+		case "append.later":
+			once.Do(func() {
+				eventually(t, "the reader waits again", func() bool { return log.Waiting() == 1 })
+				appendAll(t, log, 1, 1)
+				close(later)
+			})
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		read(t, far, newTrack(0), 2)
+	}()
+	<-sleeps
+	nodes[0].Cut()
+	<-down
+	<-down // its link with the reader, and the reader's with it
+	appendAll(t, log, 0, 1)
+	nodes[0].Heal()
+	<-later
+	<-done
+}
+
+// A position that is got while its low half carries over is got again, or taken for lower than it
+// is. A log that is closed meanwhile does not seem to have ended before.
+func TestCarryWhileGot(t *testing.T) {
+	const start = 1<<32 - 12 // of an entry that ends where the high half changes
+	for _, w := range ways {
+		nodes := vmmctest.Nodes(t, w.nodes)
+		p := nodes[len(nodes)-1].Open(t)
+		for _, nth := range []int32{1, 2} { // between the gets of high, low and high
+			t.Run(fmt.Sprintf("%s/begin after %d gets", w.name, nth), func(t *testing.T) {
+				log := w.writer(t, nodes[0].Open(t), ringSize, broadcast.StartAt(start))
+				var n atomic.Int32
+				onStep(t, func(s string) {
+					if s == "position.got" && n.Add(1) == nth {
+						if _, err := log.Append([]byte("last")); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				if r := newReader(t, p, broadcast.Newest); r.Pos() != 1<<32 {
+					t.Errorf("the reader begins at %#x", r.Pos())
+				}
+				if n.Load() < 6 {
+					t.Errorf("after %d gets", n.Load())
+				}
+			})
+		}
+		t.Run(w.name+"/closed", func(t *testing.T) {
+			log := w.writer(t, nodes[0].Open(t), ringSize, broadcast.StartAt(start))
+			r := newReader(t, p, broadcast.Oldest)
+			if _, err := log.Append([]byte("last")); err != nil {
+				t.Fatal(err)
+			}
+			log.StoreTail(0, true) // the new low half, and the old high one
+			var once sync.Once
+			onStep(t, func(s string) {
+				if s == "tail.got" {
+					once.Do(func() { log.StoreTail(1<<32, true) })
+				}
+			})
+			b, _, err := r.Next(within(t), nil)
+			if string(b) != "last" || err != nil {
+				t.Errorf("%q, %v", b, err)
+			}
+			if _, _, err := r.Next(within(t), nil); !errors.Is(err, broadcast.ErrEnded) {
+				t.Errorf("behind the last one: %v", err)
+			}
+		})
+	}
+}
+
+// A position of one log is none of the next one under the name.
+func TestPositionOfAnEarlierLog(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	p := node.Open(t)
+	var earlier []uint64
+	for range 4 {
+		log, err := broadcast.NewWriter(within(t), node.Open(t), name, ringSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pos := range earlier {
+			_, err := broadcast.NewReader(within(t), p, name, broadcast.At(pos))
+			if !errors.Is(err, vmmc.ErrBadArg) {
+				t.Errorf("position %d of an earlier log: %v", pos, err)
+			}
+		}
+		appendAll(t, log, 0, 300)
+		first, tail := log.Bounds()
+		earlier = append(earlier, first, tail)
+		for _, pos := range []uint64{first, tail} {
+			r, err := broadcast.NewReader(within(t), p, name, broadcast.At(pos))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := log.Close(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A reader joins while the log is written, and others leave.
 func TestReadersComeAndGo(t *testing.T) {
 	const readers, each = 8, 20
@@ -591,7 +720,8 @@ func TestReadGivenUp(t *testing.T) {
 // The iterator goes on after an overrun, and ends with the log.
 func TestAll(t *testing.T) {
 	nodes, log := ways[0].start(t, ringSize)
-	r := newReader(t, nodes[0].Open(t), broadcast.At(0))
+	first, _ := log.Bounds()
+	r := newReader(t, nodes[0].Open(t), broadcast.At(first))
 	appendAll(t, log, 0, 300)
 	ctx := within(t)
 	closed := make(chan error, 1)

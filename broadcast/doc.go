@@ -19,8 +19,8 @@
 //
 // The log is a ring in the writer's memory. An entry is any number of bytes, none included, up to
 // [Writer.MaxEntry], an eighth of the ring. It takes its length, rounded up to 4 bytes, and 8 bytes
-// more. Its position is how many bytes of the log lie before it; positions rise for ever, and [At]
-// takes one. Of what was appended at least the last half of the ring's size can be read.
+// more. Its position is how many bytes of the log lie before it, counted from a random number on, at
+// which the log begins; positions rise for ever, and [At] takes one. Of what was appended at least the last half of the ring's size can be read.
 //
 // # Guarantees
 //

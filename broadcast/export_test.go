@@ -19,7 +19,9 @@ const (
 )
 
 // StartAt has the log begin at a position.
-func StartAt(pos uint64) Option { return func(o *options) { o.start = pos } }
+func StartAt(pos uint64) Option {
+	return func(o *options) { o.start = func() uint64 { return pos } }
+}
 
 // Unmapped has all go by the stream.
 func Unmapped() Option {
@@ -41,6 +43,16 @@ func (w *Writer) LogID() uint32 { return w.log.ID() }
 
 // Process is the writer's.
 func (w *Writer) Process() *vmmc.Process { return w.p }
+
+// StoreTail stores a tail as a get may have it during a carry, or with true that of a closed log.
+func (w *Writer) StoreTail(tail uint64, closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if closed {
+		tail |= closedBit
+	}
+	w.tailWord.Swap(pairOf(uint32(tail), uint32(tail>>32)))
+}
 
 // Log is what the reader has imported.
 func (r *Reader) Log() *vmmc.Import { return r.log }

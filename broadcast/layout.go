@@ -2,6 +2,7 @@ package broadcast
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ const (
 	bellOff       = 60 // a word: that of readers' notifications
 	letterboxSize = 64
 
-	magic = "vmmcbc\x00\x01"
+	magic = "vmmcbc\x00\x02"
 )
 
 // The log is the writer's, and read-only for readers: a header and the ring. The bytes of the log
@@ -32,12 +33,14 @@ const (
 // the order of these has a get that meets a carry err on the safe side. That of first, whose low
 // half is read first, is never lower than first was then. That of tail, whose high half is read
 // first, is never higher than tail is; where it is wrong by a carry, 4 GiB were appended meanwhile,
-// and first tells the reader.
+// and first tells the reader (docs/models: broadcast).
 const (
 	firstHighOff = 0
 	firstLowOff  = 4
 	tailLowOff   = 64 // on a cache line of its own: stored by each append
 	tailHighOff  = 68
+	startLowOff  = 128 // where the log began; it does not change
+	startHighOff = 132
 	logHeader    = 256
 
 	closedBit = 1 // of tail: positions are multiples of 4
@@ -175,10 +178,17 @@ type options struct {
 	readers int
 	export  []vmmc.ExportOption // of all exports
 	permit  []vmmc.ExportOption // of the letterbox and the log
-	start   uint64
+	start   func() uint64       // where the log begins
 }
 
-var defaults = options{readers: 1024}
+// randomStart is where a log begins: another one hardly has positions near it.
+func randomStart() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return binary.NativeEndian.Uint64(b[:]) >> 2 &^ (wordSize - 1)
+}
+
+var defaults = options{readers: 1024, start: randomStart}
 
 // MaxReaders is how many readers there may be at a time; without it that is 1,024. [NewReader] of
 // the next one fails with [vmmc.ErrNoMem]. Each costs the writer a page of memory.
@@ -211,9 +221,11 @@ const (
 )
 
 // At begins with the entry of a position, which [Writer.Append] and [Reader.Next] return. If that
-// was overwritten, the first read returns an [Overrun]. A position is one of its writer's log: in
-// that of a later writer of the same name it is another entry, or none. After [vmmc.ErrPeerGone]
-// begin with [Oldest].
+// was overwritten, the first read returns an [Overrun]. A position is one of its writer's log.
+// Where no entry of the log begins, the error of NewReader or of the first read is
+// [vmmc.ErrBadArg]. So it is with a position of an earlier writer's log of the same name: each log
+// begins at a random position, and that another log's is in a GiB of it has a chance of 1 in 2^32.
+// After [vmmc.ErrPeerGone] begin with [Oldest].
 //
 // Experimental: it may change in any release.
 func At(pos uint64) Start {

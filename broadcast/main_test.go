@@ -171,7 +171,7 @@ func writeLog(ctx context.Context, p *vmmc.Process, args ...string) error {
 		return err
 	}
 	pauseAt(args[2], args[3], args[4])
-	w, err := broadcast.NewWriter(ctx, p, args[0], ringSize)
+	w, err := broadcast.NewWriter(ctx, p, args[0], ringSize, broadcast.StartAt(0))
 	if err != nil {
 		return err
 	}
@@ -247,6 +247,7 @@ func newWriter(
 	t testing.TB, p *vmmc.Process, size int, opts ...broadcast.Option,
 ) *broadcast.Writer {
 	t.Helper()
+	opts = append([]broadcast.Option{broadcast.StartAt(0)}, opts...) // what tracks begin with
 	w, err := broadcast.NewWriter(within(t), p, name, size, opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -181,9 +181,15 @@ func (r *Reader) begin(ctx context.Context, from Start) (err error) {
 		return err
 	}
 	r.pos = uint64(from) - 1
+	if err := r.log.Get(ctx, r.word[:], startLowOff); err != nil {
+		return err
+	}
+	start := position(r.word[:], 0, startHighOff-startLowOff)
 	tail, err := r.exact(ctx, tailLowOff, tailHighOff)
-	if err == nil && (r.pos > tail || r.pos%wordSize != 0) {
-		err = badArg("find its beginning", fmt.Errorf("no entry begins at position %d, and the log's end is %d", r.pos, tail&^closedBit))
+	if err == nil && (r.pos < start || r.pos > tail || r.pos%wordSize != 0) {
+		err = badArg("find its beginning", fmt.Errorf(
+			"no entry begins at position %d, the log is from %d to %d; a position is one of its log alone",
+			r.pos, start, tail&^closedBit))
 	}
 	return err
 }
@@ -204,6 +210,7 @@ func (r *Reader) exact(ctx context.Context, low, high int) (uint64, error) {
 				return 0, err
 			}
 			w[i] = binary.NativeEndian.Uint32(r.word[:])
+			pair.At("position.got")
 		}
 		if w[0] == w[2] { // positions only rise
 			return uint64(w[0])<<32 | uint64(w[1]), nil
@@ -490,6 +497,7 @@ func (r *Reader) getTail(ctx context.Context) (uint64, error) {
 	if tail&^closedBit > r.pos {
 		r.tail = tail &^ closedBit
 	}
+	pair.At("tail.got")
 	return tail, nil
 }
 

@@ -115,8 +115,11 @@ func (w *Writer) export() (err error) {
 	if w.tailWord, err = w.log.Word64(tailLowOff); err != nil {
 		return err
 	}
-	w.tail = w.opts.start
-	w.moveFirst(w.opts.start)
+	w.tail = w.opts.start()
+	header := w.log.Bytes()
+	binary.NativeEndian.PutUint32(header[startLowOff:], uint32(w.tail))
+	binary.NativeEndian.PutUint32(header[startHighOff:], uint32(w.tail>>32))
+	w.moveFirst(w.tail)
 	w.storeTail(0)
 	opts = append(slices.Concat(w.opts.export, w.opts.permit), vmmc.WithHandler(w.listener.Handle))
 	w.letterbox, err = newBuffer(w.p, letterboxSize, func(b []byte) { copy(b[magicOff:], magic) }, opts...)

@@ -123,6 +123,10 @@ for flag in GONE_EARLY NO_FENCE NO_RECALL PLAIN_RECALL KEEP_GRANT DROP_DIED TAKE
 check broken lock -DN=3 -DDROP_IDLE
 for flag in ANY_RELEASE ONE_WORD; do check broken lock -DLIES=1 -DLOCKS=1 -D$flag; done
 
+check ok broadcast
+check ok broadcast -DN=5
+for flag in NO_FIRST FIRST_LATE TAIL_EARLY LOW_FIRST HIGH_FIRST NO_EXACT KEEP_ALL END_ONCE NO_LOOK RING_EARLY NO_LATER_LOOK PUSH_BLIND; do check broken broadcast -D$flag; done
+
 check ok table
 for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done
 check ok table -DCHAIN
