@@ -1,14 +1,12 @@
 package broadcast
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/vmmc-go/vmmc"
-	"github.com/vmmc-go/vmmc/internal/pair"
 )
 
 // The letterbox is exported under the name. Any process that may read the log can write to it, so
@@ -76,13 +74,6 @@ const (
 )
 
 const wordSize = 4
-
-// noWait is a context that has ended. A send looks at it only before it has to wait.
-var noWait = func() context.Context {
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	return ctx
-}()
 
 // ring is where positions lie.
 type ring struct {
@@ -232,68 +223,4 @@ func At(pos uint64) Start {
 	// The two highest positions would become Oldest and Newest. No entry begins there, nor at the one
 	// that takes their place.
 	return Start(min(pos, 1<<64-3) + 1)
-}
-
-// checkCall refuses calls that could hang.
-func checkCall(ctx context.Context, op string) error {
-	switch {
-	case vmmc.InHandler():
-		return &vmmc.Error{Op: op, Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
-	case ctx == nil:
-		return &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: errors.New("the context is nil")}
-	}
-	return nil
-}
-
-// contextError is the error of a context that has ended.
-func contextError(ctx context.Context, op string) *vmmc.Error {
-	code := vmmc.ErrTimeout
-	if errors.Is(ctx.Err(), context.Canceled) {
-		code = vmmc.ErrCanceled
-	}
-	return &vmmc.Error{Op: op, Code: code, Err: context.Cause(ctx)}
-}
-
-func closedError(op, what string) error {
-	return &vmmc.Error{Op: op, Code: vmmc.ErrClosed, Err: errors.New(what + " is closed")}
-}
-
-func badArg(op string, err error) error {
-	return &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
-}
-
-// buffer is memory that is exported.
-type buffer struct {
-	*vmmc.Export
-	mem *vmmc.Memory
-}
-
-// newBuffer exports n bytes that init has filled.
-func newBuffer(
-	p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOption,
-) (buffer, error) {
-	mem, err := p.Alloc(n)
-	if err != nil {
-		return buffer{}, err
-	}
-	if init != nil {
-		init(mem.Bytes())
-	}
-	e, err := pair.Export(func(id uint32) (*vmmc.Export, error) {
-		return p.Export(id, mem.Bytes()[:n], opts...)
-	})
-	if err != nil {
-		return buffer{}, errors.Join(err, mem.Close())
-	}
-	return buffer{e, mem}, nil
-}
-
-func (b buffer) Close() error {
-	if b.Export == nil {
-		return nil
-	}
-	if err := b.Export.Close(); err != nil {
-		return err
-	}
-	return b.mem.Close()
 }

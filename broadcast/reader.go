@@ -28,7 +28,7 @@ type Reader struct {
 	name string
 	desk *vmmc.Import // the writer's, for this reader
 	log  *vmmc.Import
-	own  buffer
+	own  pair.Buffer
 	bell vmmc.Word // in own
 
 	sem    *semaphore.Semaphore // The reader's lock. It guards what follows.
@@ -57,7 +57,7 @@ type Reader struct {
 // Experimental: it may change in any release.
 func NewReader(ctx context.Context, p *vmmc.Process, name string, from Start) (*Reader, error) {
 	op := fmt.Sprintf("read log %q", name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	im, err := p.ImportName(ctx, name)
@@ -97,13 +97,13 @@ func dial(ctx context.Context, p *vmmc.Process, im *vmmc.Import, from Start) (*R
 func checkLetterbox(ctx context.Context, im *vmmc.Import) error {
 	var b [letterboxSize]byte
 	if im.Size() != len(b) {
-		return badArg("read its header", errors.New("it is no log of this version"))
+		return pair.BadArg("read its header", errors.New("it is no log of this version"))
 	}
 	if err := im.Get(ctx, b[:], 0); err != nil {
 		return err
 	}
 	if string(b[magicOff:magicOff+len(magic)]) != magic {
-		return badArg("read its header", errors.New("it is no log of this version"))
+		return pair.BadArg("read its header", errors.New("it is no log of this version"))
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func checkLetterbox(ctx context.Context, im *vmmc.Import) error {
 // join exports and imports what the writer and the reader have of each other.
 func (r *Reader) join(ctx context.Context, im *vmmc.Import) (err error) {
 	peer := im.Exporter()
-	if r.own, err = newBuffer(r.p, readerSize, nil, pair.For(peer)); err != nil {
+	if r.own, err = pair.NewBuffer(r.p, readerSize, nil, pair.For(peer)); err != nil {
 		return err
 	}
 	if r.bell, err = r.own.Word(trailerOff + bellAt); err != nil {
@@ -187,7 +187,7 @@ func (r *Reader) begin(ctx context.Context, from Start) (err error) {
 	start := position(r.word[:], 0, startHighOff-startLowOff)
 	tail, err := r.exact(ctx, tailLowOff, tailHighOff)
 	if err == nil && (r.pos < start || r.pos > tail || r.pos%wordSize != 0) {
-		err = badArg("find its beginning", fmt.Errorf(
+		err = pair.BadArg("find its beginning", fmt.Errorf(
 			"no entry begins at position %d, the log is from %d to %d; a position is one of its log alone",
 			r.pos, start, tail&^closedBit))
 	}
@@ -224,14 +224,14 @@ func (r *Reader) op() string { return fmt.Sprintf("read log %q", r.name) }
 // acquire takes the reader's lock.
 func (r *Reader) acquire(ctx context.Context) error {
 	if ctx == nil || vmmc.InHandler() {
-		return checkCall(ctx, r.op())
+		return pair.CheckCall(ctx, r.op())
 	}
 	if r.sem.Acquire(ctx) != nil {
-		return contextError(ctx, r.op())
+		return pair.ContextError(ctx, r.op())
 	}
 	if r.isClosed() {
 		r.sem.Release()
-		return closedError(r.op(), "the reader")
+		return pair.ClosedError(r.op(), "the reader")
 	}
 	return nil
 }
@@ -311,7 +311,7 @@ func (r *Reader) next(ctx context.Context, buf []byte) ([]byte, uint64, error) {
 		}
 		switch {
 		case err != nil && !r.sure:
-			return nil, 0, badArg("read", err)
+			return nil, 0, pair.BadArg("read", err)
 		case err != nil:
 			return nil, 0, r.protocol(err)
 		case entrySize(n) <= have:
@@ -363,7 +363,7 @@ func (r *Reader) fill(ctx context.Context, n int) error {
 			return err
 		}
 		if !r.sure {
-			return badArg("read", fmt.Errorf("no entry begins at position %d, and the log's end is %d", r.pos, r.tail))
+			return pair.BadArg("read", fmt.Errorf("no entry begins at position %d, and the log's end is %d", r.pos, r.tail))
 		}
 		return r.protocol(fmt.Errorf("the log ends at %d, and no entry from %d on does", r.tail, r.pos))
 	}
@@ -521,7 +521,7 @@ func (r *Reader) takePush() bool {
 // Experimental: it may change in any release.
 func (r *Reader) Close() error {
 	op := fmt.Sprintf("close the reader of log %q", r.name)
-	if err := checkCall(context.Background(), op); err != nil {
+	if err := pair.CheckCall(context.Background(), op); err != nil {
 		return err
 	}
 	if err := r.release(); err != nil {

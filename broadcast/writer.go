@@ -23,8 +23,8 @@ type Writer struct {
 	p         *vmmc.Process
 	name      string
 	opts      options
-	letterbox buffer
-	log       buffer
+	letterbox pair.Buffer
+	log       pair.Buffer
 	listener  *pair.Listener
 
 	mu        sync.Mutex // one append at a time
@@ -52,7 +52,7 @@ type Writer struct {
 // desk is what the writer has of one reader.
 type desk struct {
 	im  *vmmc.Import // the reader's
-	own buffer
+	own pair.Buffer
 
 	armed    vmmc.Word // the reader's last request, in own
 	ended    vmmc.Word // in own
@@ -73,21 +73,21 @@ func NewWriter(
 	ctx context.Context, p *vmmc.Process, name string, size int, opts ...Option,
 ) (*Writer, error) {
 	op := fmt.Sprintf("write log %q", name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	w := &Writer{p: p, name: name, opts: defaults}
 	for _, o := range opts {
 		if o == nil {
-			return nil, badArg(op, errors.New("an option is nil"))
+			return nil, pair.BadArg(op, errors.New("an option is nil"))
 		}
 		o(&w.opts)
 	}
 	switch {
 	case size < 1 || size > 1<<maxShift:
-		return nil, badArg(op, fmt.Errorf("a ring of %d bytes: at least 1, and at most %d", size, 1<<maxShift))
+		return nil, pair.BadArg(op, fmt.Errorf("a ring of %d bytes: at least 1, and at most %d", size, 1<<maxShift))
 	case w.opts.readers < 1:
-		return nil, badArg(op, fmt.Errorf("%d readers: at least 1", w.opts.readers))
+		return nil, pair.BadArg(op, fmt.Errorf("%d readers: at least 1", w.opts.readers))
 	}
 	w.size = 1 << max(bits.Len64(uint64(size-1)), minShift)
 	w.watching, w.unwatch = context.WithCancel(context.Background())
@@ -105,7 +105,7 @@ func NewWriter(
 // export exports the log and the letterbox.
 func (w *Writer) export() (err error) {
 	opts := append(slices.Concat(w.opts.export, w.opts.permit), vmmc.ReadOnly())
-	if w.log, err = newBuffer(w.p, logHeader+int(w.size), nil, opts...); err != nil {
+	if w.log, err = pair.NewBuffer(w.p, logHeader+int(w.size), nil, opts...); err != nil {
 		return err
 	}
 	w.bytes = w.log.Bytes()[logHeader:]
@@ -122,7 +122,7 @@ func (w *Writer) export() (err error) {
 	w.moveFirst(w.tail)
 	w.storeTail(0)
 	opts = append(slices.Concat(w.opts.export, w.opts.permit), vmmc.WithHandler(w.listener.Handle))
-	w.letterbox, err = newBuffer(w.p, letterboxSize, func(b []byte) { copy(b[magicOff:], magic) }, opts...)
+	w.letterbox, err = pair.NewBuffer(w.p, letterboxSize, func(b []byte) { copy(b[magicOff:], magic) }, opts...)
 	return err
 }
 
@@ -156,7 +156,7 @@ func (w *Writer) accept(theirs *vmmc.Import) (id uint32, err error) {
 	}
 	d := &desk{im: theirs}
 	opts := append(slices.Clip(w.opts.export), pair.For(theirs.Exporter()))
-	if d.own, err = newBuffer(w.p, deskSize, header, opts...); err != nil {
+	if d.own, err = pair.NewBuffer(w.p, deskSize, header, opts...); err != nil {
 		return 0, err
 	}
 	if d.armed, err = d.own.Word(armedOff); err == nil {
@@ -178,7 +178,7 @@ func (w *Writer) addDesk(d *desk) error {
 	defer w.mu.Unlock()
 	switch {
 	case w.closed:
-		return closedError("accept a reader", "the log")
+		return pair.ClosedError("accept a reader", "the log")
 	case len(w.desks) >= w.opts.readers:
 		return fmt.Errorf("there are %d readers", len(w.desks))
 	case d != nil:
@@ -235,12 +235,12 @@ func (w *Writer) Readers() int {
 // Experimental: it may change in any release.
 func (w *Writer) Append(b []byte) (pos uint64, err error) {
 	if len(b) > w.maxEntry() {
-		return 0, badArg(w.op("append to"), fmt.Errorf("an entry of %d bytes: at most %d", len(b), w.maxEntry()))
+		return 0, pair.BadArg(w.op("append to"), fmt.Errorf("an entry of %d bytes: at most %d", len(b), w.maxEntry()))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return 0, closedError(w.op("append to"), "the log")
+		return 0, pair.ClosedError(w.op("append to"), "the log")
 	}
 	n := entrySize(len(b))
 	w.makeRoom(n)
@@ -320,7 +320,7 @@ func (w *Writer) message(pos uint64, n int) []byte {
 // later.
 func (w *Writer) ringOne(d *desk, request uint32, message []byte) {
 	d.answered.Store(request)
-	if d.im.Send(noWait, message, readerSize-len(message)) == nil {
+	if d.im.Send(pair.NoWait, message, readerSize-len(message)) == nil {
 		d.busy.Store(false)
 		pair.At("append.pushed")
 		return
@@ -370,7 +370,7 @@ func (w *Writer) ringLater(d *desk) {
 // Experimental: it may change in any release.
 func (w *Writer) Close(ctx context.Context) error {
 	op := w.op("close")
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return err
 	}
 	w.closeMu.Lock()
@@ -404,7 +404,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	}
 	w.over = true
 	if behind > 0 {
-		err := contextError(ctx, op)
+		err := pair.ContextError(ctx, op)
 		err.Err = fmt.Errorf("%d readers have not read all: %w", behind, err.Err)
 		return err
 	}

@@ -1,9 +1,7 @@
 package call
 
 import (
-	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -72,13 +70,6 @@ const (
 )
 
 const wordSize = 4
-
-// noWait is a context that has ended. A send looks at it only before it has to wait.
-var noWait = func() context.Context {
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	return ctx
-}()
 
 func words(n int) int { return (n + wordSize - 1) / wordSize * wordSize }
 func lines(n int) int { return (n + lineSize - 1) / lineSize * lineSize }
@@ -272,56 +263,4 @@ func exportAs[T any](
 		return nil, err
 	}
 	return l.Export(), nil
-}
-
-// checkCall refuses calls that could hang.
-func checkCall(ctx context.Context, op string) error {
-	switch {
-	case vmmc.InHandler():
-		return &vmmc.Error{Op: op, Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
-	case ctx == nil:
-		return badArg(op, errors.New("the context is nil"))
-	}
-	return nil
-}
-
-func badArg(op string, err error) error {
-	return &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
-}
-
-// contextError is the error of a context that has ended.
-func contextError(ctx context.Context, op string) error {
-	code := vmmc.ErrTimeout
-	if errors.Is(ctx.Err(), context.Canceled) {
-		code = vmmc.ErrCanceled
-	}
-	return &vmmc.Error{Op: op, Code: code, Err: context.Cause(ctx)}
-}
-
-// buffer is memory that is exported.
-type buffer struct {
-	*vmmc.Export
-	mem *vmmc.Memory
-}
-
-// newBuffer allocates n bytes and exports them.
-func newBuffer(
-	p *vmmc.Process, n int, export func(*vmmc.Memory) (*vmmc.Export, error),
-) (buffer, error) {
-	mem, err := p.Alloc(n)
-	if err != nil {
-		return buffer{}, err
-	}
-	e, err := export(mem)
-	if err != nil {
-		return buffer{}, errors.Join(err, mem.Close())
-	}
-	return buffer{e, mem}, nil
-}
-
-func (b buffer) Close() error {
-	if err := b.Export.Close(); err != nil {
-		return err
-	}
-	return b.mem.Close()
 }

@@ -30,7 +30,7 @@ type client struct {
 	p    *vmmc.Process
 	name string
 	lane *vmmc.Import // the server's export
-	own  buffer
+	own  pair.Buffer
 
 	number atomic.Uint64 // of the last call
 	slots  []slot
@@ -74,7 +74,7 @@ func Dial[Q, A any](
 	ctx context.Context, p *vmmc.Process, name string, opts ...DialOption,
 ) (*Client[Q, A], error) {
 	op := fmt.Sprintf("dial server %q", name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	q, err := typeOf[Q]()
@@ -88,13 +88,13 @@ func Dial[Q, A any](
 	o := dialOptions{slots: defaultSlot}
 	for _, f := range opts {
 		if f == nil {
-			return nil, badArg(op, errors.New("an option is nil"))
+			return nil, pair.BadArg(op, errors.New("an option is nil"))
 		}
 		f(&o)
 	}
 	form, err := shape{request: q.size, answer: a.size}.withSlots(o.slots)
 	if err != nil {
-		return nil, badArg(op, err)
+		return nil, pair.BadArg(op, err)
 	}
 	im, err := p.ImportName(ctx, name)
 	if err != nil {
@@ -128,13 +128,13 @@ func checkLetterbox[Q any](ctx context.Context, im *vmmc.Import) error {
 	}
 	var b [letterboxSize]byte
 	if im.Size() < len(b) {
-		return badArg("read its header", errors.New("it is no server of calls: it is too small"))
+		return pair.BadArg("read its header", errors.New("it is no server of calls: it is too small"))
 	}
 	if err := im.Get(ctx, b[:], 0); err != nil {
 		return err
 	}
 	if string(b[magicOff:magicOff+len(magic)]) != magic {
-		return badArg("read its header",
+		return pair.BadArg("read its header",
 			errors.New("it is no server of calls of this version, though it has values of this type"))
 	}
 	return nil
@@ -142,7 +142,7 @@ func checkLetterbox[Q any](ctx context.Context, im *vmmc.Import) error {
 
 // join connects to the server that has a letterbox.
 func (c *client) join(ctx context.Context, im *vmmc.Import, o dialOptions) (err error) {
-	c.own, err = newBuffer(c.p, c.answersSize(), func(mem *vmmc.Memory) (*vmmc.Export, error) {
+	c.own, err = pair.NewBufferBy(c.p, c.answersSize(), func(mem *vmmc.Memory) (*vmmc.Export, error) {
 		return pair.Export(func(id uint32) (*vmmc.Export, error) {
 			return c.p.Export(id, mem.Bytes(), append(o.export, pair.For(im.Exporter()))...)
 		})
@@ -172,7 +172,7 @@ func (c *client) join(ctx context.Context, im *vmmc.Import, o dialOptions) (err 
 // checkLane checks the size of the server's export.
 func (c *client) checkLane() error {
 	if n := c.lane.Size(); n < c.requestsSize() {
-		return badArg("read its size", fmt.Errorf("it has %d bytes for %d calls, want %d", n,
+		return pair.BadArg("read its size", fmt.Errorf("it has %d bytes for %d calls, want %d", n,
 			len(c.slots), c.requestsSize()))
 	}
 	return nil
@@ -193,7 +193,7 @@ func (c *client) op() string { return "call server " + strconv.Quote(c.name) }
 // Experimental: it may change in any release.
 func (c *Client[Q, A]) Call(ctx context.Context, q *Q, a *A) error {
 	if q == nil || a == nil {
-		return badArg(c.c.op(), errors.New("the request or the answer is nil"))
+		return pair.BadArg(c.c.op(), errors.New("the request or the answer is nil"))
 	}
 	return c.c.call(ctx, c.requests.values.Of(q), c.answers.values.Of(a))
 }
@@ -204,7 +204,7 @@ func (c *Client[Q, A]) Call(ctx context.Context, q *Q, a *A) error {
 // Experimental: it may change in any release.
 func (c *Client[Q, A]) Close() error {
 	op := "close client of server " + strconv.Quote(c.c.name)
-	if err := checkCall(context.Background(), op); err != nil {
+	if err := pair.CheckCall(context.Background(), op); err != nil {
 		return err
 	}
 	if err := c.c.close(); err != nil {
@@ -215,7 +215,7 @@ func (c *Client[Q, A]) Close() error {
 
 func (c *client) call(ctx context.Context, q, a []byte) error {
 	if ctx == nil || vmmc.InHandler() {
-		return checkCall(ctx, c.op())
+		return pair.CheckCall(ctx, c.op())
 	}
 	i, err := c.acquire(ctx)
 	if err != nil {
@@ -303,13 +303,13 @@ func (c *client) breakOff(err error) {
 }
 
 func (c *client) closedError() error {
-	return &vmmc.Error{Op: c.op(), Code: vmmc.ErrClosed, Err: errors.New("the client is closed")}
+	return pair.ClosedError(c.op(), "the client")
 }
 
 // acquire takes a free slot, and waits for one.
 func (c *client) acquire(ctx context.Context) (int, error) {
 	if ctx.Err() != nil {
-		return 0, contextError(ctx, c.op())
+		return 0, pair.ContextError(ctx, c.op())
 	}
 	if !c.sem.TryAcquire() {
 		if err := c.awaitSlot(ctx); err != nil {
@@ -350,7 +350,7 @@ func (c *client) awaitSlot(ctx context.Context) error {
 	case errors.Is(err, semaphore.ErrStopped):
 		return c.closedError()
 	default:
-		return fmt.Errorf("there is no free slot: %w", contextError(ctx, c.op()))
+		return fmt.Errorf("there is no free slot: %w", pair.ContextError(ctx, c.op()))
 	}
 }
 

@@ -88,7 +88,7 @@ type Server struct {
 	newValues func() values
 	// exportLane exports the memory of a lane.
 	exportLane func(*vmmc.Memory, []vmmc.ExportOption) (*vmmc.Export, error)
-	letterbox  buffer
+	letterbox  pair.Buffer
 	listener   *pair.Listener
 	ready      func() bool // anyRequest
 	leading
@@ -117,7 +117,7 @@ type Server struct {
 type conn struct {
 	shape
 	im     *vmmc.Import    // the client's export
-	own    buffer          // the lane
+	own    pair.Buffer     // the lane
 	mem    []byte          // of own
 	ctx    context.Context //nolint:containedctx // that of the handlers of its calls
 	end    context.CancelFunc
@@ -154,7 +154,7 @@ func Serve[Q, A any](
 	f func(ctx context.Context, q *Q, a *A) error, opts ...ServeOption,
 ) (*Server, error) {
 	op := fmt.Sprintf("serve calls as %q", name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	q, err := typeOf[Q]()
@@ -166,20 +166,20 @@ func Serve[Q, A any](
 		return nil, err
 	}
 	if f == nil {
-		return nil, badArg(op, errors.New("the function is nil"))
+		return nil, pair.BadArg(op, errors.New("the function is nil"))
 	}
 	s := &Server{shape: shape{request: q.size, answer: a.size}, p: p, name: name, opts: serveDefaults}
 	for _, o := range opts {
 		if o == nil {
-			return nil, badArg(op, errors.New("an option is nil"))
+			return nil, pair.BadArg(op, errors.New("an option is nil"))
 		}
 		o(&s.opts)
 	}
 	if err := s.opts.check(); err != nil {
-		return nil, badArg(op, err)
+		return nil, pair.BadArg(op, err)
 	}
 	if _, err := s.withSlots(1); err != nil {
-		return nil, badArg(op, err)
+		return nil, pair.BadArg(op, err)
 	}
 	s.newValues = func() values {
 		request, answer := new(Q), new(A)
@@ -196,7 +196,7 @@ func Serve[Q, A any](
 	s.taking, s.stop = context.WithCancel(s.ctx)
 	s.initLeading(s)
 	s.listener = pair.NewListener(p, s.accept)
-	s.letterbox, err = newBuffer(p, (letterboxSize+q.size-1)/q.size*q.size,
+	s.letterbox, err = pair.NewBufferBy(p, (letterboxSize+q.size-1)/q.size*q.size,
 		func(mem *vmmc.Memory) (*vmmc.Export, error) {
 			copy(mem.Bytes()[magicOff:], magic)
 			opts := slices.Concat(s.opts.export, s.opts.permit)
@@ -238,7 +238,7 @@ func (s *Server) accept(theirs *vmmc.Import) (id uint32, err error) {
 		return 0, err
 	}
 	opts := append(slices.Clip(s.opts.export), pair.For(theirs.Exporter()))
-	c.own, err = newBuffer(s.p, c.requestsSize(), func(mem *vmmc.Memory) (*vmmc.Export, error) {
+	c.own, err = pair.NewBufferBy(s.p, c.requestsSize(), func(mem *vmmc.Memory) (*vmmc.Export, error) {
 		return s.exportLane(mem, opts)
 	})
 	if err != nil {
@@ -275,10 +275,7 @@ func (s *Server) mayAdd() error {
 }
 
 func (s *Server) closedError(what string) error {
-	return &vmmc.Error{
-		Op: what + " server " + strconv.Quote(s.name), Code: vmmc.ErrClosed,
-		Err: errors.New("the server is closed"),
-	}
+	return pair.ClosedError(what+" server "+strconv.Quote(s.name), "the server")
 }
 
 func (s *Server) add(c *conn) error {
@@ -324,7 +321,7 @@ func (s *Server) closeEnded() (err error) {
 	for _, c := range ended {
 		e := errors.Join(c.im.Close(), s.opts.closeExport(c.own.Export))
 		if e == nil {
-			e = c.own.mem.Close()
+			e = c.own.Close()
 		}
 		if e == nil {
 			continue
@@ -441,7 +438,7 @@ func (s *Server) logger() *slog.Logger {
 // Experimental: it may change in any release.
 func (s *Server) Shutdown(ctx context.Context) error {
 	op := "shut down server " + strconv.Quote(s.name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return err
 	}
 	quiet, err := s.stopTaking()
@@ -451,7 +448,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-quiet:
 	case <-ctx.Done():
-		return fmt.Errorf("handlers run: %w", contextError(ctx, op))
+		return fmt.Errorf("handlers run: %w", pair.ContextError(ctx, op))
 	}
 	s.closeMu.Lock()
 	defer s.closeMu.Unlock()
@@ -473,7 +470,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Experimental: it may change in any release.
 func (s *Server) Close() error {
 	op := "close server " + strconv.Quote(s.name)
-	if err := checkCall(context.Background(), op); err != nil {
+	if err := pair.CheckCall(context.Background(), op); err != nil {
 		return err
 	}
 	_, err := s.stopTaking()

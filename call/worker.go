@@ -267,7 +267,7 @@ func (w *worker) answer(b []byte) {
 	if len(b) <= largeValue || c.im.Path() == vmmc.PathMapped {
 		for len(b) > 0 { // a send that has copied a piece looks at its context
 			n := min(len(b), shm.Piece)
-			if c.im.Send(noWait, b[:n], at) != nil {
+			if c.im.Send(pair.NoWait, b[:n], at) != nil {
 				break
 			}
 			b, at = b[n:], at+n

@@ -19,7 +19,7 @@ type client struct {
 	name     string
 	kind     kind
 	lane     *vmmc.Import
-	own      buffer
+	own      pair.Buffer
 	answered vmmc.Word // the number of the request that the last answer is for, in own
 
 	// turn is held by the goroutine that makes requests, and as long as it has what it got. It
@@ -49,7 +49,7 @@ type client struct {
 // open connects to what is hosted under a name.
 func open(ctx context.Context, p *vmmc.Process, name string, k kind) (*client, error) {
 	op := fmt.Sprintf("open %s %q", k, name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	im, err := p.ImportName(ctx, name)
@@ -75,7 +75,7 @@ func connect(ctx context.Context, p *vmmc.Process, im *vmmc.Import, k kind) (*cl
 	}
 	c := &client{p: p, kind: k, turn: semaphore.New(1), over: make(chan struct{})}
 	var err error
-	if c.own, err = newBuffer(p, clientSize, nil, pair.For(im.Exporter())); err != nil {
+	if c.own, err = pair.NewBuffer(p, clientSize, nil, pair.For(im.Exporter())); err != nil {
 		return nil, err
 	}
 	if c.answered, err = c.own.Word(seqOff); err == nil {
@@ -100,13 +100,13 @@ func (c *client) op(what string) string {
 // acquire waits for this process's turn.
 func (c *client) acquire(ctx context.Context, what string) error {
 	if ctx == nil || vmmc.InHandler() {
-		return checkCall(ctx, c.op(what))
+		return pair.CheckCall(ctx, c.op(what))
 	}
 	switch err := c.turn.AcquireUntil(ctx, c.over); {
 	case errors.Is(err, semaphore.ErrStopped):
 		return closedError(c.op(what))
 	case err != nil:
-		return contextError(ctx, c.op(what))
+		return pair.ContextError(ctx, c.op(what))
 	case c.isClosed():
 		c.turn.Release()
 		return closedError(c.op(what))
@@ -116,7 +116,7 @@ func (c *client) acquire(ctx context.Context, what string) error {
 
 // tryAcquire takes this process's turn if no call has it.
 func (c *client) tryAcquire(ctx context.Context, what string) (bool, error) {
-	if err := checkCall(ctx, c.op(what)); err != nil {
+	if err := pair.CheckCall(ctx, c.op(what)); err != nil {
 		return false, err
 	}
 	if !c.turn.TryAcquire() {
@@ -201,7 +201,7 @@ func (c *client) nextSeq() {
 func (c *client) withdraw() {
 	pair.At("lock.withdraws")
 	seq := c.seq
-	if c.notify(noWait, opWithdraw, seq, false) == nil || c.lane.Err() != nil {
+	if c.notify(pair.NoWait, opWithdraw, seq, false) == nil || c.lane.Err() != nil {
 		pair.At("lock.withdrawn")
 		c.turn.Release()
 		return
@@ -226,7 +226,7 @@ func (c *client) finishLater(f func(context.Context) error) {
 // closeCall leaves. holding reports whether this client has what it is a client of. It is called
 // once, when no call can begin any more.
 func (c *client) closeCall(ctx context.Context, holding func() bool) error {
-	if err := checkCall(ctx, c.op("close")); err != nil {
+	if err := pair.CheckCall(ctx, c.op("close")); err != nil {
 		return err
 	}
 	c.closeMu.Lock()

@@ -28,7 +28,7 @@ func HostCounter(
 	ctx context.Context, p *vmmc.Process, name string, begin uint64, opts ...Option,
 ) (*Server, error) {
 	op := fmt.Sprintf("host %s %q", kindCounter, name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	s := &Server{p: p, name: name, kind: kindCounter, opts: defaults}
@@ -44,7 +44,7 @@ func HostCounter(
 	}
 	export := slices.Concat(s.opts.permit, s.opts.export)
 	var err error
-	if s.letterbox, err = newBuffer(p, letterboxSize, fill, export...); err != nil {
+	if s.letterbox, err = pair.NewBuffer(p, letterboxSize, fill, export...); err != nil {
 		s.end()
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func HostCounter(
 // Experimental: it may change in any release.
 func OpenCounter(ctx context.Context, p *vmmc.Process, name string) (*Counter, error) {
 	op := fmt.Sprintf("open %s %q", kindCounter, name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	im, err := p.ImportName(ctx, name)

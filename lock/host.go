@@ -20,7 +20,7 @@ type Server struct {
 	name        string
 	kind        kind
 	opts        options
-	letterbox   buffer
+	letterbox   pair.Buffer
 	listener    *pair.Listener
 	unsubscribe func()
 
@@ -58,7 +58,7 @@ type arbiter interface {
 type lane struct {
 	s     *Server
 	im    *vmmc.Import // the client's
-	own   buffer
+	own   pair.Buffer
 	lease vmmc.Word64
 
 	open bool // Guarded by Server.mu: messages of the client count.
@@ -91,7 +91,7 @@ func host(
 	arbiterOf func(*Server) arbiter,
 ) (*Server, error) {
 	op := fmt.Sprintf("host %s %q", k, name)
-	if err := checkCall(ctx, op); err != nil {
+	if err := pair.CheckCall(ctx, op); err != nil {
 		return nil, err
 	}
 	s := &Server{p: p, name: name, kind: k, opts: defaults, lanes: map[*lane]struct{}{}}
@@ -103,7 +103,7 @@ func host(
 	s.listener = pair.NewListener(p, s.accept)
 	export := append(slices.Clip(s.opts.permit), vmmc.WithHandler(s.listener.Handle))
 	var err error
-	s.letterbox, err = newBuffer(p, letterboxSize, func(b []byte) { writeLetterbox(b, k) }, export...)
+	s.letterbox, err = pair.NewBuffer(p, letterboxSize, func(b []byte) { writeLetterbox(b, k) }, export...)
 	if err != nil {
 		s.end()
 		return nil, err
@@ -131,7 +131,7 @@ func (s *Server) accept(theirs *vmmc.Import) (id uint32, err error) {
 	l := &lane{s: s, im: theirs}
 	opts := append(slices.Clip(s.opts.export),
 		pair.For(theirs.Exporter()), vmmc.WithHandler(l.handle))
-	if l.own, err = newBuffer(s.p, laneSize, nil, opts...); err != nil {
+	if l.own, err = pair.NewBuffer(s.p, laneSize, nil, opts...); err != nil {
 		return 0, err
 	}
 	if l.lease, err = l.own.Word64(leaseOff); err == nil {
@@ -246,7 +246,7 @@ func (s *Server) answer(l *lane, seq uint32, value uint64) {
 	}
 	l.encode()
 	pair.At("host.granted")
-	if l.im.Send(noWait, l.message[:], answerOff) == nil || l.im.Err() != nil {
+	if l.im.Send(pair.NoWait, l.message[:], answerOff) == nil || l.im.Err() != nil {
 		pair.At("host.answered")
 		return
 	}
@@ -293,7 +293,7 @@ func (s *Server) Clients() int {
 // Experimental: it may change in any release.
 func (s *Server) Close() error {
 	op := fmt.Sprintf("close %s %q", s.kind, s.name)
-	if err := checkCall(context.Background(), op); err != nil {
+	if err := pair.CheckCall(context.Background(), op); err != nil {
 		return err
 	}
 	s.closeMu.Lock()

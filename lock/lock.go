@@ -103,13 +103,6 @@ func opWord(op, seq uint32, mark bool) (w uint32) {
 	return w | op<<opShift | seq<<seqShift
 }
 
-// noWait is a context that has ended. A send looks at it only before it has to wait.
-var noWait = func() context.Context {
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	return ctx
-}()
-
 // Option changes what [Host] and its like do.
 //
 // Experimental: it may change in any release.
@@ -170,68 +163,13 @@ func (o *options) apply(op string, k kind, opts []Option) error {
 }
 
 func badArg(op, format string, args ...any) error {
-	return &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: fmt.Errorf(format, args...)}
+	return pair.BadArg(op, fmt.Errorf(format, args...))
 }
 
-// checkCall refuses calls that could hang.
-func checkCall(ctx context.Context, op string) error {
-	switch {
-	case vmmc.InHandler():
-		return &vmmc.Error{Op: op, Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
-	case ctx == nil:
-		return badArg(op, "the context is nil")
-	}
-	return nil
-}
-
-// contextError is the error of a context that has ended.
-func contextError(ctx context.Context, op string) error {
-	code := vmmc.ErrTimeout
-	if errors.Is(ctx.Err(), context.Canceled) {
-		code = vmmc.ErrCanceled
-	}
-	return &vmmc.Error{Op: op, Code: code, Err: context.Cause(ctx)}
-}
-
-func closedError(op string) error {
-	return &vmmc.Error{Op: op, Code: vmmc.ErrClosed, Err: errors.New("it is closed")}
-}
+func closedError(op string) error { return pair.ClosedError(op, "it") }
 
 func protocolError(op string, peer vmmc.ProcessID, text string) error {
 	return &vmmc.Error{Op: op, Peer: peer.String(), Code: vmmc.ErrProtocol, Err: errors.New(text)}
-}
-
-// buffer is memory that is exported.
-type buffer struct {
-	*vmmc.Export
-	mem *vmmc.Memory
-}
-
-// newBuffer exports n bytes that init has filled.
-func newBuffer(
-	p *vmmc.Process, n int, init func([]byte), opts ...vmmc.ExportOption,
-) (buffer, error) {
-	mem, err := p.Alloc(n)
-	if err != nil {
-		return buffer{}, err
-	}
-	if init != nil {
-		init(mem.Bytes())
-	}
-	e, err := pair.Export(func(id uint32) (*vmmc.Export, error) {
-		return p.Export(id, mem.Bytes(), opts...)
-	})
-	if err != nil {
-		return buffer{}, errors.Join(err, mem.Close())
-	}
-	return buffer{e, mem}, nil
-}
-
-func (b buffer) Close() error {
-	if err := b.Export.Close(); err != nil {
-		return err
-	}
-	return b.mem.Close()
 }
 
 // writeLetterbox fills the letterbox.

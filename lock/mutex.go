@@ -263,7 +263,7 @@ func (h *Held) Lost() <-chan struct{} { return h.m.lane.Done() }
 func (h *Held) Unlock(ctx context.Context) error {
 	m := h.m
 	if ctx == nil || vmmc.InHandler() {
-		return checkCall(ctx, m.op("unlock"))
+		return pair.CheckCall(ctx, m.op("unlock"))
 	}
 	if !h.state.CompareAndSwap(holds, unlocking) {
 		return badArg(m.op("unlock"), "this holder has unlocked it before")

@@ -78,7 +78,7 @@ func (o *Once) run(ctx context.Context, f func(context.Context) error) error {
 	ended := false
 	defer func() {
 		if !ended { // f panics
-			_ = o.giveBack(noWait, o.seq, false, nil)
+			_ = o.giveBack(pair.NoWait, o.seq, false, nil)
 		}
 	}()
 	pair.At("once.runs")

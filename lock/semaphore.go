@@ -136,7 +136,7 @@ func (a *Permitted) Lost() <-chan struct{} { return a.s.lane.Done() }
 // Experimental: it may change in any release.
 func (a *Permitted) Release(ctx context.Context) error {
 	s := a.s
-	if err := checkCall(ctx, s.op("release")); err != nil {
+	if err := pair.CheckCall(ctx, s.op("release")); err != nil {
 		return err
 	}
 	if !a.state.CompareAndSwap(holds, unlocking) {
