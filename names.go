@@ -511,10 +511,16 @@ func (p *Process) listNames(
 			"%.64q is no pattern of 1 to %d bytes, as path.Match takes", r.Pattern, nodeproto.MaxPattern)
 	}
 	at := nodeproto.NameRef{Node: r.Node, Cluster: r.Cluster}
+	var silent []string
 	for {
 		a, err := askNames[nodeproto.NameList](ctx, p, nodeproto.ListNames, r)
 		if err != nil {
 			return err
+		}
+		for _, node := range a.Silent {
+			if !slices.Contains(silent, node) {
+				silent = append(silent, node)
+			}
 		}
 		owner := p.Node()
 		if r.Node != "" {
@@ -531,7 +537,7 @@ func (p *Process) listNames(
 			r.After, r.AfterPID, r.AfterBuffer = row.Name, row.PID, row.Buffer
 		}
 		if !a.More || len(a.Rows) == 0 {
-			return silentNodes(a.Silent)
+			return silentNodes(silent)
 		}
 	}
 }

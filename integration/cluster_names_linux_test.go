@@ -226,6 +226,45 @@ func TestClusterSet(t *testing.T) {
 	}
 }
 
+// Two sessions of one user have names of the cluster of their own: neither sees those of the other
+// one, nor takes them.
+func TestClusterNamesOfSessions(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 3)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := nodes[0].Open(t, vmmc.WithSession("one")), nodes[1].Open(t, vmmc.WithSession("two"))
+	outside := nodes[2].Open(t)
+	ps := []*vmmc.Process{one, two, outside}
+	exports := map[*vmmc.Process]*vmmc.Export{}
+	for _, p := range ps {
+		if exports[p], err = p.Publish(patience(t), "/queue", make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := one.Publish(patience(t), "/one", make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range ps {
+		finds(t, p, "/queue", exports[p], p)
+		want := []string{fmt.Sprintf("/queue %d", p.ID().PID)}
+		if p == one {
+			want = append([]string{fmt.Sprintf("/one %d", p.ID().PID)}, want...)
+		}
+		if got := namesOf(t, p, "/*"); !slices.Equal(got, want) {
+			t.Errorf("%v lists %q, want %q", p.ID(), got, want)
+		}
+		other, session := ps[(i+1)%3], []string{"one", "two", ""}[(i+1)%3]
+		_, taken := p.ImportName(patience(t), "/queue", vmmc.OwnedBy(me.Username, session))
+		_, none := p.ImportName(patience(t), "/other", vmmc.OwnedBy(me.Username, session))
+		if !errors.Is(taken, vmmc.ErrNoRights) || !errors.Is(none, vmmc.ErrNoRights) ||
+			strings.ReplaceAll(taken.Error(), "/queue", "/other") != none.Error() {
+			t.Errorf("a name of %v, and one that is not there: %v, and %v", other.ID(), taken, none)
+		}
+	}
+}
+
 // With one of a name's three directory nodes cut off names go on; with two no claim is made, and the
 // error names the nodes.
 func TestClusterNamesOfFewerNodes(t *testing.T) {

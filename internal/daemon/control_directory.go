@@ -176,7 +176,9 @@ func (s *directoryService) Owned(
 	if err != nil {
 		return nil, peers.Coded(err)
 	}
-	a := &nodev1.OwnedResponse{OtherNodes: p.OtherNodes, More: p.More}
+	a := &nodev1.OwnedResponse{
+		OtherNodes: p.OtherNodes, More: p.More, AbsentUsers: p.Absent,
+	}
 	for _, o := range p.Registrations {
 		a.Registrations = append(a.Registrations, peers.RegistrationMessage(o))
 	}

@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/daemon/names/directory"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
+	"github.com/vmmc-go/vmmc/internal/daemon/users"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -36,10 +38,10 @@ func (n *Node) newDirectory() *directory.Directory {
 type ownNames struct{ n *Node }
 
 // registration is what the directory has of an entry.
-func registration(e *names.Entry) directory.Registration {
+func registration(e *names.Entry, order uint64) directory.Registration {
 	return directory.Registration{
 		Key:   directory.Key{Scope: e.Key.Scope, Name: e.Key.Name},
-		Owner: e.Owner.ID, Serial: e.Serial, Set: e.Set,
+		Owner: e.Owner.ID, Serial: e.Serial, Set: e.Set, Order: order,
 	}
 }
 
@@ -67,14 +69,40 @@ func (o ownNames) Holding(ctx context.Context, r directory.Registration) directo
 	}
 }
 
-func (o ownNames) Owned(ctx context.Context) (rs []directory.Registration, err error) {
-	if err := o.n.registry.journal.AwaitReturnOfAll(ctx); err != nil {
-		return nil, err
+// Limits of an answer about what the node's processes own.
+const (
+	returnPatience = time.Second // for processes that may come back
+	maxAbsentUsers = 256
+)
+
+func (o ownNames) Owned(ctx context.Context, wait bool) (own directory.Owned, err error) {
+	if wait {
+		short, stop := context.WithTimeout(ctx, returnPatience)
+		_ = o.n.registry.journal.AwaitReturnOfAll(short)
+		stop()
 	}
-	for _, e := range o.n.names.OfCluster() {
-		rs = append(rs, registration(e))
+	// A process is absent before its names leave the table: so one whose names are not in the list is
+	// absent now, or becomes so until then.
+	for range 8 {
+		absent, changes := o.n.registry.journal.AbsentUsers()
+		es, order := o.n.names.OfCluster()
+		if _, now := o.n.registry.journal.AbsentUsers(); now != changes {
+			continue
+		}
+		if len(absent) > maxAbsentUsers {
+			return own, code.New(code.Timeout, "processes of %d users have not come back to node %q", len(absent),
+				o.n.cfg.Name)
+		}
+		for _, uid := range absent {
+			own.Absent = append(own.Absent, users.Name(uid))
+		}
+		for _, e := range es {
+			own.Registrations = append(own.Registrations, registration(e, order))
+		}
+		return own, nil
 	}
-	return rs, nil
+	return own, code.New(code.Timeout, "processes of node %q are just leaving and coming back",
+		o.n.cfg.Name)
 }
 
 // withdrawEnded takes names of the cluster that have ended out of the directory. Those of a process
@@ -82,22 +110,23 @@ func (o ownNames) Owned(ctx context.Context) (rs []directory.Registration, err e
 func (n *Node) withdrawEnded() {
 	for _, e := range n.names.TakeEnded() {
 		if !n.isStopping() && !n.registry.journal.IsAbsent(e.Owner.ID.PID) {
-			n.directory.Withdraw(registration(e))
+			n.directory.Withdraw(registration(e.Entry, e.Order))
 		}
 	}
 }
 
 // acquire claims a name of the cluster that the process claims in the node's table.
 func (p *process) acquire(ctx context.Context, e *names.Entry) error {
+	order := func() (uint64, error) { return p.n.names.Order(e) }
 	if view, _ := p.n.directory.View(); view.Alone() {
-		return p.n.directory.Acquire(ctx, registration(e))
+		return p.n.directory.Acquire(ctx, registration(e, 0), order)
 	}
 	ctx, _, leave, err := p.n.network.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return p.n.directory.Acquire(ctx, registration(e))
+	return p.n.directory.Acquire(ctx, registration(e, 0), order)
 }
 
 // importFromCluster imports what is published under a name of the cluster.
@@ -119,21 +148,25 @@ func (p *process) importFromCluster(
 		}
 		defer leave()
 	}
-	if own {
-		if err := p.n.names.Enter(p.names, k); err != nil {
-			return g, err
-		}
-		defer p.n.names.Leave(p.names, k)
+	counted := k
+	if !own { // counts as one for a name of this process's user; no name of a node has a "/"
+		counted = p.nameKey("/"+k.Name, false)
 	}
+	if err := p.n.names.Enter(p.names, counted); err != nil {
+		return g, err
+	}
+	defer p.n.names.Leave(p.names, counted)
+	var refused error // the last of an owner
 	err = p.n.directory.Lookup(ctx, directory.Key{Scope: k.Scope, Name: k.Name}, own,
-		func(ctx context.Context, r directory.Registration) (err error) {
-			g, err = p.importRegistered(ctx, im, r)
-			return err
+		func(ctx context.Context, r directory.Registration) error {
+			g, refused = p.importRegistered(ctx, im, r)
+			return refused
 		})
 	switch {
 	case err == nil:
 		return g, nil
-	case !own && (errors.Is(err, names.ErrAbsent) || errors.Is(err, code.NoRights)):
+	// Why an owner refuses, or that it is away, would tell another user that the name is there.
+	case !own && (refused != nil || errors.Is(err, names.ErrAbsent)):
 		return nodeproto.Grant{}, refusedNamed(im, k)
 	case ctx.Err() != nil:
 		return nodeproto.Grant{}, fmt.Errorf("the %v is not published: %w", k, err)
@@ -213,6 +246,11 @@ func (n *Node) exactNamed(
 func (n *Node) grantRegistered(
 	ctx context.Context, im nodeproto.Importer, r directory.Registration,
 ) (g nodeproto.Grant, buffer uint32, err error) {
+	_, end, err := n.lookups.begin(im.Process.Node, im.User)
+	if err != nil {
+		return g, 0, err
+	}
+	defer end()
 	e, err := n.exactNamed(ctx, im, r)
 	if err != nil {
 		return g, 0, err
@@ -266,28 +304,53 @@ func (p *process) listClusterNames(
 		})
 	}
 	all.Wait()
-	for i, l := range lists {
-		for _, row := range l.Rows {
-			row.Node = nodes[i]
-			out.Rows = append(out.Rows, row)
-		}
-		out.More = out.More || l.More
-		if errs[i] != nil {
+	for i, err := range errs {
+		if err != nil {
 			out.Silent = append(out.Silent, nodes[i])
 		}
 	}
 	if len(out.Silent) > mostSilent {
 		out.Silent = append(out.Silent[:mostSilent], "others")
 	}
-	slices.SortFunc(out.Rows, func(a, b nodeproto.NameRow) int {
-		return cmp.Or(
-			cmp.Compare(a.Name, b.Name), cmp.Compare(a.PID, b.PID), cmp.Compare(a.Buffer, b.Buffer),
-		)
-	})
-	if len(out.Rows) > nodeproto.ListedNames {
-		out.Rows, out.More = out.Rows[:nodeproto.ListedNames], true
-	}
+	out.Rows, out.More = mergeNames(nodes, lists, nodeproto.ListedNames)
 	return out, nil
+}
+
+// mergeNames merges the lists of nodes to a page of at most n rows, after the last of which the next
+// page goes on. So it has no row behind the end of a list that has more. No two rows have one
+// position, because no two nodes give out one pid.
+func mergeNames(
+	nodes []string, lists []nodeproto.NameList, n int,
+) (rows []nodeproto.NameRow, more bool) {
+	var last *nodeproto.NameRow // of a page that has more
+	for i, l := range lists {
+		if len(l.Rows) == 0 {
+			continue
+		}
+		for _, row := range l.Rows {
+			row.Node = nodes[i]
+			rows = append(rows, row)
+		}
+		if end := &l.Rows[len(l.Rows)-1]; l.More && (last == nil || compareRows(*end, *last) < 0) {
+			last = end
+		}
+	}
+	slices.SortFunc(rows, compareRows)
+	if last != nil {
+		more = true
+		rows = slices.DeleteFunc(rows, func(r nodeproto.NameRow) bool { return compareRows(r, *last) > 0 })
+	}
+	if len(rows) > n {
+		rows, more = rows[:n], true
+	}
+	return rows, more
+}
+
+// compareRows orders rows by their positions.
+func compareRows(a, b nodeproto.NameRow) int {
+	return cmp.Or(
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.PID, b.PID), cmp.Compare(a.Buffer, b.Buffer),
+	)
 }
 
 // mostSilent is how many nodes a list names that do not answer.

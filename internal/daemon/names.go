@@ -115,12 +115,23 @@ func (p *process) restoreName(r nodeproto.PublishRequest) error {
 	k := p.nameKey(r.Name, r.Cluster)
 	err := p.n.names.Restore(k, p.names, r)
 	if err == nil && r.Cluster {
-		if e, held := p.n.names.Exact(k, *p.id.Load(), r.Serial); held {
-			p.n.directory.Restore(registration(e))
-		}
+		p.restoreRegistration(k, r.Serial)
 	}
 	p.n.withdrawEnded()
 	return err
+}
+
+// restoreRegistration tells the directory of a name of the cluster that was restored, unless it has
+// ended since.
+func (p *process) restoreRegistration(k names.Key, serial uint64) {
+	e, held := p.n.names.Exact(k, *p.id.Load(), serial)
+	if !held {
+		return
+	}
+	if order, err := p.n.names.Order(e); err == nil {
+		p.n.directory.Restore(registration(e, order))
+		p.n.names.EndAgain(e)
+	}
 }
 
 // lostName says why the name at i of an AgainRequest is lost.
@@ -312,8 +323,8 @@ func (n *Node) findNamed(
 // refusedNamed is the error of an importer of another user or session.
 func refusedNamed(im nodeproto.Importer, k names.Key) error {
 	return code.New(code.NoRights,
-		"the %v is not there, or not for process %d on node %q (%v)", k, im.Process.PID, im.Process.Node,
-		names.Scope{User: im.User, Session: im.Session})
+		"the %v is not there, its owner does not answer, or it is not for process %d on node %q (%v)", k,
+		im.Process.PID, im.Process.Node, names.Scope{User: im.User, Session: im.Session})
 }
 
 // admitNamed refuses an importer that may not import the export of an entry.

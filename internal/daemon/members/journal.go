@@ -44,6 +44,8 @@ type Journal struct {
 	absent map[uint32]*membership // by pid: those of live that are expected or returning
 	failed bool                   // the last write failed, and that was logged
 
+	absences uint64 // how often a process has become absent. Guarded by mu.
+
 	departed departed
 }
 
@@ -111,6 +113,7 @@ func (j *Journal) setState(m *membership, to memberState) {
 	switch pid := m.Process.PID; {
 	case to.absent() && !from.absent():
 		present := make(chan struct{})
+		j.absences++
 		m.present, j.absent[pid] = present, m
 		j.cfg.Go(func() { j.watch(m, present) })
 	case from.absent() && !to.absent():
@@ -525,6 +528,20 @@ func (j *Journal) AwaitReturnOfAll(ctx context.Context) error {
 	}
 	j.mu.Unlock()
 	return j.awaitAll(ctx, of)
+}
+
+// AbsentUsers returns the users with processes that are absent now and may have names. changes is
+// how often a process has become absent.
+func (j *Journal) AbsentUsers() (uids []uint32, changes uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, m := range j.absent {
+		if !m.Nameless && !slices.Contains(uids, m.UID) {
+			uids = append(uids, m.UID)
+		}
+	}
+	slices.Sort(uids)
+	return uids, j.absences
 }
 
 // absentOf returns the channels of the absent processes of a user and session that may have names,

@@ -2,6 +2,7 @@ package names
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -24,16 +25,9 @@ func (e *Entry) Position() Position {
 // Compare orders positions by name, process and buffer.
 func (a Position) Compare(b Position) int {
 	return cmp.Or(
-		cmp.Compare(a.Name, b.Name), cmp.Compare(a.cluster(), b.cluster()),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(order(a.Cluster), order(b.Cluster)),
 		cmp.Compare(a.PID, b.PID), cmp.Compare(a.Buffer, b.Buffer),
 	)
-}
-
-func (a Position) cluster() int {
-	if a.Cluster {
-		return 1
-	}
-	return 0
 }
 
 // Page returns the first n held entries after a position that match.
@@ -43,11 +37,19 @@ func (t *Table) Page(f Filter, after Position, n int, match func(*Entry) bool) [
 		slices.SortFunc(page, func(a, b *Entry) int { return a.Position().Compare(b.Position()) })
 		page = page[:min(n, len(page))]
 	}
-	for _, e := range t.all(f) {
-		if e.Position().Compare(after) > 0 && match(e) {
-			page = append(page, e)
+	for _, s := range t.scopes(f) {
+		found := 0
+		for at, more := after, true; more && found < n; {
+			var es []*Entry
+			es, at, more = t.heldAfter(s, at)
+			for _, e := range es {
+				if match(e) { // without the lock: a pattern takes its time
+					page = append(page, e)
+					found++
+				}
+			}
 		}
-		if len(page) >= 4*n { // so all need not be sorted
+		if len(page) >= 4*n {
 			cut()
 		}
 	}
@@ -55,22 +57,51 @@ func (t *Table) Page(f Filter, after Position, n int, match func(*Entry) bool) [
 	return page
 }
 
-// all returns the held entries of a filter.
-func (t *Table) all(f Filter) (es []*Entry) {
+// scopes returns the scopes of a filter.
+func (t *Table) scopes(f Filter) (all []Scope) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, u := range t.users {
 		if f.User != nil && name != *f.User {
 			continue
 		}
-		for session, s := range u.scopes {
-			if f.Session != nil && session != *f.Session {
-				continue
-			}
-			for _, n := range s {
-				es = append(es, n.held()...)
+		for session := range u.scopes {
+			if f.Session == nil || session == *f.Session {
+				all = append(all, Scope{name, session})
 			}
 		}
 	}
-	return es
+	return all
+}
+
+// maxListed is how many names a list looks at with the lock held.
+const maxListed = 256
+
+// heldAfter returns the first held entries of a scope after a position, and the position of the last
+// name that it has looked at. more reports whether there are names behind it.
+func (t *Table) heldAfter(s Scope, after Position) (es []*Entry, last Position, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.users[s.User]
+	if u == nil || u.scopes[s.Session] == nil {
+		return nil, after, false
+	}
+	in := u.scopes[s.Session]
+	from := in.search(place{after.Name, after.Cluster})
+	names := in.sorted[from:min(from+maxListed, len(in.sorted))]
+	if len(names) == 0 {
+		return nil, after, false
+	}
+	for _, n := range names {
+		begin := len(es)
+		for _, e := range n.entries {
+			if e.state == entryHeld && e.Position().Compare(after) > 0 {
+				es = append(es, e)
+			}
+		}
+		slices.SortFunc(es[begin:], func(a, b *Entry) int { return a.Position().Compare(b.Position()) })
+	}
+	at := names[len(names)-1].at
+	last = Position{at.name, at.cluster, math.MaxUint32, math.MaxUint32}
+	return es, last, from+len(names) < len(in.sorted)
 }

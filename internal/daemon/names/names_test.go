@@ -481,6 +481,39 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// A page looks at few names besides its own, however many there are.
+func TestPageLooksAtFew(t *testing.T) {
+	var tab Table
+	a := owner(1)
+	const n, size = 3*maxListed + 10, 50
+	for i := range n {
+		hold(t, &tab, key(fmt.Sprintf("%04d", i)), a, of(uint64(i)+1))
+	}
+	var at Position
+	seen := 0
+	for page := []*Entry{nil}; len(page) > 0; {
+		looked := 0
+		page = tab.Page(Filter{}, at, size, func(*Entry) bool { looked++; return true })
+		if looked > maxListed {
+			t.Fatalf("a page of %d names looks at %d", len(page), looked)
+		}
+		for _, e := range page {
+			if want := fmt.Sprintf("%04d", seen); e.Key.Name != want {
+				t.Fatalf("%q is listed, want %q", e.Key.Name, want)
+			}
+			seen++
+			at = e.Position()
+		}
+	}
+	if seen != n {
+		t.Errorf("%d names are listed, want %d", seen, n)
+	}
+	last := tab.Page(Filter{}, Position{}, 1, func(e *Entry) bool { return e.Key.Name == fmt.Sprintf("%04d", n-1) })
+	if len(last) != 1 {
+		t.Error("a name behind many that do not match is not listed")
+	}
+}
+
 // modelEntry is an entry in a model of the table that keeps one list.
 type modelEntry struct {
 	k      Key
@@ -678,7 +711,10 @@ func check(
 	for user, u := range tab.users {
 		of, cluster := 0, 0
 		for _, s := range u.scopes {
-			for at, name := range s {
+			if len(s.sorted) != len(s.names) || !slices.IsSortedFunc(s.sorted, func(a, b *name) int { return a.at.compare(b.at) }) {
+				t.Fatalf("%d names of user %q, sorted %d", len(s.names), user, len(s.sorted))
+			}
+			for at, name := range s.names {
 				if of += len(name.entries); at.cluster {
 					cluster += len(name.entries)
 				}
@@ -833,5 +869,46 @@ func BenchmarkTable(b *testing.B) {
 				_ = tab.Withdraw(b.Context(), a, key("x"), 1<<40)
 			}
 		})
+	}
+}
+
+// The end of a name of the cluster is ordered before a later claim of the same export, and after
+// all that the directory was told of it, whenever the directory is told.
+func TestOrderOfCluster(t *testing.T) {
+	tab, ctx := new(Table), t.Context()
+	o := &Owner{ID: nodeproto.ProcessID{Node: "n", PID: 1}, Alive: func() bool { return true }}
+	k := Key{Scope: Scope{User: "u"}, Name: "q", Cluster: true}
+	claim := func() (*Entry, uint64) {
+		t.Helper()
+		e, _, err := tab.Claim(ctx, k, o, nodeproto.PublishRequest{Name: "q", Cluster: true, ID: 1, Serial: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		order, err := tab.Order(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e, order
+	}
+	first, begun := claim()
+	if err := tab.Withdraw(ctx, o, k, 1); err != nil { // while it is claimed
+		t.Fatal(err)
+	}
+	if _, err := tab.Order(first); err == nil {
+		t.Error("a claim that has ended goes on")
+	}
+	second, again := claim()
+	es, listed := tab.OfCluster()
+	if len(es) != 1 || es[0] != second || listed <= again {
+		t.Errorf("%d names, listed at %d after a claim at %d", len(es), listed, again)
+	}
+	for range 2 { // and once more when the first claim is settled
+		ended := tab.TakeEnded()
+		if len(ended) != 1 || ended[0].Entry != first || ended[0].Order <= begun || ended[0].Order >= again {
+			t.Errorf("ended: %+v, between %d and %d", ended, begun, again)
+		}
+		if err := tab.Settle(ctx, first, nil); err == nil {
+			t.Error("a claim that has ended is settled")
+		}
 	}
 }

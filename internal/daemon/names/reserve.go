@@ -175,7 +175,11 @@ func (t *Table) drop(s Scope) {
 		return
 	}
 	u.ended = slices.DeleteFunc(u.ended, func(r *reservation) bool { return r.key.Scope == s })
-	for at, n := range u.scopes[s.Session] {
+	in := u.scopes[s.Session]
+	if in == nil {
+		return
+	}
+	for at, n := range in.names {
 		if r := n.reserved; r != nil {
 			if r.state == reservationKept {
 				delete(t.reserved, r.id.PID)

@@ -1,6 +1,7 @@
 package names
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,16 +29,29 @@ type Table struct {
 	mu       sync.Mutex
 	users    map[string]*user        // present while there are names or waits. Guarded by mu.
 	reserved map[uint32]*reservation // those that are kept, by pid. Guarded by mu.
-	ended    []*Entry                // of the cluster, see TakeEnded. Guarded by mu.
+	ended    []Ordered               // of the cluster, see TakeEnded. Guarded by mu.
+	order    uint64                  // the last one given, see nextOrder. Guarded by mu.
 }
 
 // user is the names of one user. Guarded by Table.mu.
 type user struct {
-	scopes  map[string]map[place]*name // by session
+	scopes  map[string]*scope // by session
 	entries int
 	cluster int // entries that are names of the cluster
 	waits   int
 	ended   []*reservation // the oldest first
+}
+
+// scope is present while it has names. Guarded by Table.mu.
+type scope struct {
+	names  map[place]*name
+	sorted []*name // the same, by place, for lists
+}
+
+// search returns where a place is among the sorted names, or would be.
+func (s *scope) search(at place) int {
+	i, _ := slices.BinarySearchFunc(s.sorted, at, func(n *name, at place) int { return n.at.compare(at) })
+	return i
 }
 
 // place is a name within its scope.
@@ -46,8 +60,21 @@ type place struct {
 	cluster bool
 }
 
+func (a place) compare(b place) int {
+	return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(order(a.cluster), order(b.cluster)))
+}
+
+// order is that of names of the cluster among others.
+func order(cluster bool) int {
+	if cluster {
+		return 1
+	}
+	return 0
+}
+
 // name is present while it has entries, waiters or a reservation. Guarded by Table.mu.
 type name struct {
+	at       place
 	entries  []*Entry     // claiming or held, the oldest first; several only if all are of a set
 	found    broadcast    // for importers: another entry is held, or the reservation has ended
 	settled  broadcast    // for claims: an entry was settled or has ended
@@ -75,8 +102,9 @@ type Entry struct {
 	Owner *Owner
 	nodeproto.PublishRequest
 
-	state entryState // Guarded by Table.mu.
-	cause error      // why a claim has ended. Guarded by Table.mu.
+	state    entryState // Guarded by Table.mu.
+	cause    error      // why a claim has ended. Guarded by Table.mu.
+	endOrder uint64     // of a name of the cluster that has ended. Guarded by Table.mu.
 }
 
 // entryState is how far an entry has come.
@@ -114,7 +142,11 @@ func (t *Table) find(k Key) *name {
 	if u == nil {
 		return nil
 	}
-	return u.scopes[k.Session][place{k.Name, k.Cluster}]
+	s := u.scopes[k.Session]
+	if s == nil {
+		return nil
+	}
+	return s.names[place{k.Name, k.Cluster}]
 }
 
 // make returns a name, and its user. mu is held. The caller adds an entry, a waiter or a
@@ -125,19 +157,22 @@ func (t *Table) make(k Key) (*name, *user) {
 		if t.users == nil {
 			t.users = map[string]*user{}
 		}
-		u = &user{scopes: map[string]map[place]*name{}}
+		u = &user{scopes: map[string]*scope{}}
 		t.users[k.User] = u
 	}
 	s := u.scopes[k.Session]
 	if s == nil {
-		s = map[place]*name{}
+		s = &scope{names: map[place]*name{}}
 		u.scopes[k.Session] = s
 	}
 	at := place{k.Name, k.Cluster}
-	if s[at] == nil {
-		s[at] = &name{}
+	n := s.names[at]
+	if n == nil {
+		n = &name{at: at}
+		s.names[at] = n
+		s.sorted = slices.Insert(s.sorted, s.search(at), n)
 	}
-	return s[at], u
+	return n, u
 }
 
 // trim removes a name that has neither entries nor waiters nor a reservation. mu is held.
@@ -145,10 +180,12 @@ func (t *Table) trim(k Key) {
 	u := t.users[k.User]
 	s := u.scopes[k.Session]
 	at := place{k.Name, k.Cluster}
-	if n := s[at]; len(n.entries) > 0 || n.waiters > 0 || n.reserved != nil {
+	if n := s.names[at]; len(n.entries) > 0 || n.waiters > 0 || n.reserved != nil {
 		return
 	}
-	if delete(s, at); len(s) > 0 {
+	if delete(s.names, at); len(s.names) > 0 {
+		i := s.search(at)
+		s.sorted = slices.Delete(s.sorted, i, i+1)
 		return
 	}
 	if delete(u.scopes, k.Session); len(u.scopes) == 0 {
@@ -224,7 +261,8 @@ func (t *Table) end(e *Entry, cause error) {
 	o.count--
 	if u.entries--; e.Key.Cluster {
 		u.cluster--
-		t.ended = append(t.ended, e)
+		e.endOrder = t.nextOrder()
+		t.ended = append(t.ended, Ordered{e, e.endOrder})
 	}
 	n.settled.wake()
 	t.trim(e.Key)
@@ -323,6 +361,7 @@ func (t *Table) Settle(ctx context.Context, e *Entry, err error) error {
 	}
 	switch {
 	case e.state == entryEnded:
+		t.endAgain(e)
 		return errors.Join(e.cause, err)
 	case err != nil:
 		t.end(e, err)

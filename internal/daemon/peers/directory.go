@@ -128,6 +128,7 @@ func (c Directory) Owned(
 		return out, p.olderThanDirectory(ctx, err)
 	}
 	out.OtherNodes, out.More = a.Msg.GetOtherNodes(), a.Msg.GetMore()
+	out.Absent = a.Msg.GetAbsentUsers()
 	for _, m := range a.Msg.GetRegistrations() {
 		out.Registrations = append(out.Registrations, ReadRegistration(m))
 	}

@@ -15,13 +15,20 @@ import (
 )
 
 // Acquire claims a name for a process of this node, which claims it in the node's own table
-// meanwhile (Names). The error is a [names.TakenError] if another process has it. After an error
-// nothing stays registered.
-func (d *Directory) Acquire(ctx context.Context, r Registration) error {
+// meanwhile (Names). order gives the order of each attempt, and fails once that claim has ended. The
+// error is a [names.TakenError] if another process has the name. After an error nothing stays
+// registered.
+func (d *Directory) Acquire(
+	ctx context.Context, r Registration, order func() (uint64, error),
+) error {
 	late := time.NewTimer(timeout.Control)
 	defer late.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, maxClaimPause) {
-		err, again := d.tryAcquire(ctx, &r)
+		var err error
+		if r.Order, err = order(); err != nil {
+			return err
+		}
+		err, again := d.tryAcquire(ctx, r)
 		if err == nil {
 			return nil
 		}
@@ -44,19 +51,19 @@ func (d *Directory) Acquire(ctx context.Context, r Registration) error {
 // maxClaimPause bounds the pause between attempts of a claim.
 const maxClaimPause = 250 * time.Millisecond
 
-// tryAcquire is one attempt. again reports whether another one is worthwhile.
-func (d *Directory) tryAcquire(ctx context.Context, r *Registration) (err error, again bool) {
+// tryAcquire is one attempt. again reports whether another one is worthwhile. A failed attempt
+// withdraws what it has registered by its own order, so that a later claim of the export stays.
+func (d *Directory) tryAcquire(ctx context.Context, r Registration) (err error, again bool) {
 	view, _ := d.View()
 	set := view.Set(r.Key)
 	need := quorum(set)
-	r.Order = d.nextOrder()
 	var without refusals
 	got, others := 0, slices.Clone(set)
 	for i, node := range set {
 		if got == need {
 			break
 		}
-		a, err := d.claimAt(ctx, node, view.Digest, *r)
+		a, err := d.claimAt(ctx, node, view.Digest, r)
 		switch {
 		case ctx.Err() != nil:
 			err = ctxError(ctx, r.Key)
@@ -80,19 +87,19 @@ func (d *Directory) tryAcquire(ctx context.Context, r *Registration) (err error,
 			again = true
 			err = code.New(code.Timeout, "%v claims the %v", a.Owner, r.Key)
 		}
-		d.outbox.withdraw(set[:i+1], *r, d.nextOrder())
+		d.outbox.withdraw(set[:i+1], r)
 		return err, again
 	}
 	now, _ := d.View()
 	switch {
 	case got < need:
-		d.outbox.withdraw(set, *r, d.nextOrder())
+		d.outbox.withdraw(set, r)
 		return without.err(r.Key, set), without.passing
 	case now.Digest != view.Digest: // what was agreed to need not be what the new list asks for
-		d.outbox.withdraw(set, *r, d.nextOrder())
+		d.outbox.withdraw(set, r)
 		return code.New(code.Timeout, "the list of nodes changes"), true
 	}
-	d.outbox.register(others, *r)
+	d.outbox.register(others, r)
 	return nil, false
 }
 
@@ -144,14 +151,14 @@ func (s *refusals) err(k Key, set []string) error {
 // before this one.
 func (d *Directory) Restore(r Registration) {
 	view, _ := d.View()
-	r.Order = d.nextOrder()
 	d.outbox.register(view.Set(r.Key), r)
 }
 
-// Withdraw ends the registrations of a name that a process of this node had.
+// Withdraw ends the registrations of a name that a process of this node had, up to the order of r,
+// which was taken when the name ended.
 func (d *Directory) Withdraw(r Registration) {
 	view, _ := d.View()
-	d.outbox.withdraw(view.Set(r.Key), r, d.nextOrder())
+	d.outbox.withdraw(view.Set(r.Key), r)
 }
 
 // outbox is what other nodes are still to be told, each by one goroutine at a time. It is tried
@@ -196,8 +203,7 @@ func (b *outbox) register(nodes []string, r Registration) {
 }
 
 // withdraw has nodes told that a name is withdrawn.
-func (b *outbox) withdraw(nodes []string, r Registration, order uint64) {
-	r.Order = order
+func (b *outbox) withdraw(nodes []string, r Registration) {
 	for _, n := range nodes {
 		b.put(n, change{r, true})
 	}

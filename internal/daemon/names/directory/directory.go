@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
-	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
 // Scope is whose name it is.
@@ -34,7 +34,7 @@ type Registration struct {
 	Owner  nodeproto.ProcessID
 	Serial uint64 // the export's
 	Set    bool   // others may have the name, too
-	Order  uint64 // rises with each request of the owner's node about it
+	Order  uint64 // rises with what its node says of it, in the order of the node's own table
 }
 
 // export is what a registration is of.
@@ -95,11 +95,19 @@ type Query struct {
 	Stale []Registration // that were answered before, and that their nodes have denied
 }
 
+// Owned is what a node's processes hold and claim.
+type Owned struct {
+	Registrations []Registration // with orders that were taken with the list
+	// Absent are users with processes that may come back, and have names then that are not among
+	// these.
+	Absent []string
+}
+
 // Page is a part of the names of a node's processes.
 type Page struct {
-	OtherNodes    bool // the node has another list of nodes, and says nothing
-	Registrations []Registration
-	More          bool
+	OtherNodes bool // the node has another list of nodes, and says nothing
+	Owned
+	More bool
 }
 
 // Net asks other nodes. An error says that there is no answer.
@@ -116,9 +124,9 @@ type Names interface {
 	// Holding says what an export has of a name. If a process may come back that has had it, Holding
 	// waits, or says that it claims it.
 	Holding(ctx context.Context, r Registration) Holding
-	// Owned returns what its processes hold and claim. One that may come back need not be among
-	// them: Owned waits for it, and fails if it does not come.
-	Owned(ctx context.Context) ([]Registration, error)
+	// Owned returns what its processes hold and claim. With wait it first waits for a moment for those
+	// that may come back.
+	Owned(ctx context.Context, wait bool) (Owned, error)
 }
 
 // Config is what a Directory needs of its node.
@@ -149,10 +157,17 @@ type Directory struct {
 	state   dirState           // Guarded by mu.
 	stable  []*View            // see settled. Guarded by mu.
 	missing map[string]string  // nodes not heard from, and why not. Guarded by mu.
-	heard   chan struct{}      // closed when missing changes or the state does. Guarded by mu.
+	partial map[string]partial // nodes not heard from about all users. Guarded by mu.
+	left    map[string]bool    // see beginHearing. Guarded by mu.
+	heard   chan struct{}      // closed when missing or partial changes. Guarded by mu.
 	end     context.CancelFunc // ends recover. Guarded by mu.
-	order   uint64             // the last one given. Guarded by mu.
+
+	sweeping chan struct{} // closed when the sweep under way ends; nil: none. Guarded by mu.
+	swept    time.Time     // when the last sweep began. Guarded by mu.
 }
+
+// partial has the users of whose names the node does not know all, and why not.
+type partial map[string]string
 
 // dirState is how far a node is with hearing what is registered with it.
 //
@@ -163,7 +178,8 @@ type Directory struct {
 //	                           the list of nodes changed
 //
 // A node that was left no other one to hear from goes to serving at once. While hearing it
-// registers claims of few names ([Directory.settled]).
+// registers claims of few names ([Directory.settled]). It is hearing, too, as long as it does not
+// know all names of some users.
 type dirState uint8
 
 const (
@@ -192,8 +208,11 @@ func New(cfg Config) *Directory {
 		cfg: cfg, view: cfg.View, changed: make(chan struct{}), heard: make(chan struct{}),
 	}
 	d.outbox.d, d.table.journal = d, &journal{file: cfg.File, boot: cfg.Boot, log: cfg.Log}
-	if nodes := d.table.restore(cfg.Node); nodes != nil {
+	d.left = map[string]bool{}
+	if nodes, left := d.table.restore(); nodes != nil {
 		before := NewView(nodes)
+		d.leave(left)
+		d.leave(before.without(d.view))
 		d.stable = []*View{before}
 		if before.Digest == d.view.Digest {
 			d.setState(serving)
@@ -224,6 +243,7 @@ func (d *Directory) SetView(v *View) {
 	}
 	was := d.view
 	d.view = v
+	d.leave(was.without(v))
 	close(d.changed)
 	d.changed = make(chan struct{})
 	if d.state == dormant { // which views followed on the journal's is not noted
@@ -266,12 +286,27 @@ func (d *Directory) wake() {
 	}
 }
 
-// beginHearing finds out from which nodes to hear, and begins. mu is held; the state is hearing.
-// A node that was in none of the stable views can have no name that was registered in them.
+// maxLeft bounds the nodes that have left and are remembered.
+const maxLeft = 4_096
+
+// leave notes that nodes have left the list. mu is held.
+func (d *Directory) leave(nodes []string) {
+	for _, n := range nodes {
+		if len(d.left) < maxLeft {
+			d.left[n] = true
+		}
+	}
+}
+
+// beginHearing finds out from which nodes to hear, and begins. mu is held; the state is hearing. A
+// node that was in none of the stable views can have no name that was registered in them: it is
+// asked, and claims do not wait for that. Otherwise for one that had left the list: its names were
+// registered here, and were dropped.
 func (d *Directory) beginHearing() {
-	d.missing = map[string]string{}
+	d.missing, d.partial = map[string]string{}, map[string]partial{}
 	for _, n := range d.view.nodes {
-		known := len(d.stable) == 0 || slices.ContainsFunc(d.stable, func(v *View) bool { return v.has(n) })
+		known := len(d.stable) == 0 || d.left[n] ||
+			slices.ContainsFunc(d.stable, func(v *View) bool { return v.has(n) })
 		if known && len(d.view.nodes) > 1 { // its own processes, too, may have been registered here
 			d.missing[n] = "it was not asked yet"
 		}
@@ -282,23 +317,17 @@ func (d *Directory) beginHearing() {
 	d.table.discard()
 	if len(d.missing) == 0 {
 		d.served()
-		return
 	}
-	nodes := make([]string, 0, len(d.missing))
-	for n := range d.missing {
-		nodes = append(nodes, n)
+	if len(view.nodes) > 1 {
+		d.cfg.Go(func() { d.recover(ctx, view, view.nodes) })
 	}
-	slices.Sort(nodes)
-	d.cfg.Go(func() { d.recover(ctx, view, nodes) })
 }
 
 // served ends the hearing. mu is held.
 func (d *Directory) served() {
 	d.setState(serving)
 	d.stable = []*View{d.view}
-	d.end()
-	d.end = nil
-	d.table.record(d.view.nodes)
+	d.table.record(d.view.nodes, slices.Sorted(maps.Keys(d.left)))
 	d.news()
 }
 
@@ -317,14 +346,25 @@ func (d *Directory) settled(k Key) (ok bool, why string) {
 	if d.state == serving {
 		return true, ""
 	}
-	if len(d.stable) > 0 && !slices.ContainsFunc(d.stable, func(v *View) bool {
+	var list []string
+	returned := false // reports whether one of these had left the list of nodes
+	for n, w := range d.missing {
+		list = append(list, fmt.Sprintf("%s (%s)", n, w))
+		returned = returned || d.left[n]
+	}
+	for n, users := range d.partial {
+		if w, lacks := users[k.User]; lacks {
+			list = append(list, fmt.Sprintf("%s (%s)", n, w))
+			returned = returned || d.left[n]
+		}
+	}
+	if len(list) == 0 {
+		return true, ""
+	}
+	if len(d.stable) > 0 && !returned && !slices.ContainsFunc(d.stable, func(v *View) bool {
 		return !v.isDirectory(d.cfg.Node, k) || len(v.Set(k)) > 1 && len(d.view.Set(k)) == 1
 	}) {
 		return true, ""
-	}
-	var list []string
-	for n, w := range d.missing {
-		list = append(list, fmt.Sprintf("%s (%s)", n, w))
 	}
 	slices.Sort(list)
 	if more := len(list) - mostNamed; more > 0 {
@@ -368,15 +408,6 @@ func (d *Directory) settle(ctx context.Context, k Key, nodes uint64) Answer {
 
 // patience is how long a call of another node waits for what a node answers at once when it runs.
 const patience = 2 * time.Second
-
-// nextOrder returns the order of a request. It is greater than those of a daemon before this one,
-// because now is the machine's clock.
-func (d *Directory) nextOrder() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.order = max(d.order+1, uint64(unix.Monotonic()))
-	return d.order
-}
 
 // Close closes the file, when nothing of the node runs any more. The next daemon reads it.
 func (d *Directory) Close() {

@@ -375,7 +375,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzJournal reads any file: what it accepts has a head, and is written and read again as it is.
+// FuzzJournal reads any file. What it accepts has a head and each registration once, and is the same
+// when it is written and read again.
 func FuzzJournal(f *testing.F) {
 	r := Registration{Key: key("q"), Owner: nodeproto.ProcessID{Node: "n", PID: 1, Incarnation: 2}, Serial: 3, Order: 4}
 	var b bytes.Buffer
@@ -387,7 +388,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(b.Bytes()[:b.Len()-9])
 	f.Add([]byte(`{"Boot":"a","Nodes":["n"]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		nodes, all, err := parseJournal(bytes.NewReader(b), "b")
+		nodes, left, all, err := parseJournal(bytes.NewReader(b), "b")
 		if err != nil {
 			return
 		}
@@ -397,6 +398,376 @@ func FuzzJournal(f *testing.F) {
 		for i, r := range all {
 			if slices.ContainsFunc(all[:i], r.same) {
 				t.Errorf("%+v is there twice", r)
+			}
+		}
+		if nodes == nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := (&journal{boot: "b"}).encode(&again, all, nodes, left); err != nil {
+			t.Fatal(err)
+		}
+		nodes2, left2, all2, err := parseJournal(&again, "b")
+		slices.SortFunc(all, compare)
+		slices.SortFunc(all2, compare)
+		if err != nil || !slices.Equal(nodes, nodes2) || !slices.Equal(left, left2) || !slices.Equal(all, all2) {
+			t.Errorf("%q and %+v are written and read again as %q and %+v: %v", nodes, all, nodes2, all2, err)
+		}
+	})
+}
+
+// A withdrawal that is told late does not end what the same export has published since.
+func TestLateWithdrawal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 4, t.TempDir())
+		defer s.close()
+		n := s.node("n1")
+		r, err := n.publish(t.Context(), "q", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		late := n.forget(r)
+		if _, err := n.publish(t.Context(), "q", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		n.d.Withdraw(late)
+		quiet()
+		for _, name := range s.names {
+			if got, err := s.node(name).lookup(t.Context(), "q", false); err != nil || got.Owner != r.Owner {
+				t.Errorf("on node %s the owner is %v: %v", name, got.Owner, err)
+			}
+		}
+	})
+}
+
+// A claim whose process ends the name meanwhile makes no further attempt.
+func TestClaimEndsMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 3, t.TempDir())
+		defer s.close()
+		n, other := s.node("n1"), s.node("n2")
+		r := Registration{
+			Key: key("q"), Owner: nodeproto.ProcessID{Node: "n2", PID: 7, Incarnation: 1}, Serial: 1, Order: 1,
+		}
+		for _, name := range s.names { // another process claims the name at this moment
+			s.node(name).d.Update(t.Context(), []Registration{r}, nil)
+		}
+		other.mu.Lock()
+		other.has[update{r.Key, r.export()}] = HoldsClaim
+		other.mu.Unlock()
+		done := make(chan error)
+		go func() { _, err := n.publish(t.Context(), "q", 1, false); done <- err }()
+		time.Sleep(time.Second)
+		n.mu.Lock()
+		clear(n.own)
+		n.mu.Unlock()
+		begun := time.Now()
+		if err := <-done; err == nil || time.Since(begun) > time.Second { // of virtual time
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+	})
+}
+
+// A look-up that does not wait ends if the owner's node denies the name to it, and the directory
+// cannot ask that node.
+func TestDeniedToOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 6, t.TempDir())
+		defer s.close()
+		set := s.node("n1").d.view.Set(key("q"))
+		var others []string
+		for _, n := range s.names {
+			if !slices.Contains(set, n) {
+				others = append(others, n)
+			}
+		}
+		owner, from := s.node(others[0]), s.node(others[1])
+		r, err := owner.publish(t.Context(), "q", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		owner.forget(r)
+		s.mu.Lock()
+		for _, n := range set {
+			s.cut[[2]string{n, others[0]}] = true
+		}
+		s.mu.Unlock()
+		soon, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		if _, err := from.lookup(soon, "q", false); !errors.Is(err, names.ErrAbsent) {
+			t.Errorf("a look-up that does not wait: %v", err)
+		}
+		// One that waits goes on until there is an owner.
+		done := make(chan error, 1)
+		go func() { _, err := from.lookup(t.Context(), "q", true); done <- err }()
+		quiet()
+		s.mu.Lock()
+		clear(s.cut)
+		s.mu.Unlock()
+		if _, err := owner.publish(t.Context(), "q", 2, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("a look-up that waits: %v", err)
+		}
+	})
+}
+
+// A node that leaves the list of the others and comes back has its names registered again, before
+// another process gets one.
+func TestNodeComesBack(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSim(t, 4, t.TempDir())
+			defer s.close()
+			owner := s.node("n4")
+			for i := range 20 { // each node is a directory node of some
+				if _, err := owner.publish(t.Context(), fmt.Sprint("q", i), uint32(i), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, n := range s.names { // all serve
+				if _, err := s.node(n).publish(t.Context(), fmt.Sprint("other", i), 99, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			quiet()
+			all := s.names
+			without := NewView(all[:3])
+			for _, n := range all[:3] {
+				s.node(n).d.SetView(without)
+			}
+			quiet()
+			if restart { // of the daemons of directory nodes, which know who has left
+				s.names = all[:3]
+				for _, n := range all[:3] {
+					s.start(n, s.kill(n))
+				}
+				quiet()
+				s.names = all
+			}
+			for _, n := range all[:3] {
+				s.node(n).d.SetView(NewView(all))
+			}
+			for i := range 20 {
+				q := fmt.Sprint("q", i)
+				if _, err := s.node("n1").publish(t.Context(), q, 200+uint32(i), false); !errors.As(err, new(*names.TakenError)) {
+					t.Errorf("a claim of %s, which a process of n4 has: %v", q, err)
+				}
+				got, err := s.node("n2").lookup(t.Context(), q, false)
+				if err != nil || got.Owner.Node != "n4" {
+					t.Errorf("%s is found as %v: %v", q, got.Owner, err)
+				}
+			}
+		})
+	}
+}
+
+// A node that is new in the list holds nothing up while it cannot be reached.
+func TestNewNodeIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 3, t.TempDir())
+		defer s.close()
+		if _, err := s.node("n1").publish(t.Context(), "q", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		more := NewView(append(slices.Clone(s.names), "n9"))
+		for _, n := range s.names {
+			s.node(n).d.SetView(more)
+		}
+		soon, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		for i := range 20 {
+			if _, err := s.node("n2").publish(soon, fmt.Sprint("new", i), 2+uint32(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Processes of one user that may come back, and have not, hold up claims of that user alone.
+func TestAbsentProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 3, "")
+		defer s.close()
+		away := s.node("n3")
+		away.mu.Lock()
+		away.absent["v"] = true
+		away.mu.Unlock()
+		soon, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		if _, err := s.node("n1").publish(soon, "q", 1, false); err != nil { // of user u
+			t.Errorf("another user: %v", err)
+		}
+		r := Registration{
+			Key: key("q"), Owner: nodeproto.ProcessID{Node: "n1", PID: 2, Incarnation: 1}, Serial: 1,
+		}
+		r.User = "v"
+		claim := func(ctx context.Context) error {
+			return s.node("n1").d.Acquire(ctx, r, func() (uint64, error) { r.Order++; return r.Order, nil })
+		}
+		if err := claim(t.Context()); !errors.Is(err, code.Unreachable) || !strings.Contains(err.Error(), `user "v"`) {
+			t.Errorf("the user: %v", err)
+		}
+		away.mu.Lock()
+		clear(away.absent)
+		away.mu.Unlock()
+		if err := claim(t.Context()); err != nil {
+			t.Errorf("when they have come back: %v", err)
+		}
+	})
+}
+
+// Registrations of names that ended without a withdrawal make room when room is needed, and keep no
+// node from serving.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 2, t.TempDir())
+		defer s.close()
+		dir := NewView(s.names).Set(key("q"))[0]
+		n := s.node("n1")
+		if _, err := n.publish(t.Context(), "held", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.publish(t.Context(), "q", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		d := s.node(dir).d
+		fill(d, "u", "n2")
+		d.table.mu.Lock()
+		left := len(d.table.names)
+		d.table.mu.Unlock()
+		if left < 10_000 {
+			t.Fatalf("%d names fill the table", left)
+		}
+		var q string
+		for i := 0; q == ""; i++ {
+			if k := key(fmt.Sprint("more", i)); NewView(s.names).Set(k)[0] == dir {
+				q = k.Name
+			}
+		}
+		if _, err := n.publish(t.Context(), q, 2, false); err != nil {
+			t.Errorf("a claim that needs room: %v", err)
+		}
+		for _, name := range []string{"held", "q", q} {
+			if got, err := s.node("n2").lookup(t.Context(), name, false); err != nil || got.Owner.Node != "n1" {
+				t.Errorf("%s is found as %v: %v", name, got.Owner, err)
+			}
+		}
+	})
+}
+
+// fill registers names that no process has, until there is no room for another one of the user.
+func fill(d *Directory, user, node string) {
+	for i := 0; ; i++ {
+		r := Registration{
+			Key:   Key{Scope: Scope{User: user}, Name: fmt.Sprint("stale", i)},
+			Owner: nodeproto.ProcessID{Node: node, PID: 9, Incarnation: 1}, Serial: uint64(i),
+		}
+		if o, _ := d.table.register(r); o == Full {
+			return
+		}
+	}
+}
+
+// A user who has more names than a directory node has room for cannot claim others there. Other
+// users can.
+func TestNoRoomToHear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 2, t.TempDir())
+		defer s.close()
+		n := s.node("n1")
+		held := Registration{
+			Key:   Key{Scope: Scope{User: "v"}, Name: "q0"},
+			Owner: nodeproto.ProcessID{Node: "n1", PID: 9, Incarnation: 1}, Serial: 1,
+		}
+		n.mu.Lock()
+		n.own[update{held.Key, held.export()}], n.has[update{held.Key, held.export()}] = held, HoldsName
+		n.mu.Unlock()
+		for _, name := range s.names { // all of the user's room is taken
+			tab := &s.node(name).d.table
+			other := held
+			other.Name = "other"
+			tab.register(other)
+			tab.mu.Lock()
+			tab.count(other, maxUserBytes)
+			tab.mu.Unlock()
+		}
+		for i := range 10 { // of user u, some at each node
+			if _, err := s.node("n2").publish(t.Context(), fmt.Sprint("q", i), uint32(i)+1, false); err != nil {
+				t.Fatalf("another user: %v", err)
+			}
+		}
+		r := Registration{
+			Key:   Key{Scope: Scope{User: "v"}, Name: "q0"},
+			Owner: nodeproto.ProcessID{Node: "n2", PID: 1, Incarnation: 1}, Serial: 1,
+		}
+		err := s.node("n2").d.Acquire(t.Context(), r, func() (uint64, error) { r.Order++; return r.Order, nil })
+		if err == nil {
+			t.Error("a name has two owners")
+		}
+	})
+}
+
+// A directory node that has forgotten all does not let a claim have the name that it has heard
+// first, if another process has the name or had the consent of that node before.
+func TestClaimIsHeardFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 5, "")
+		defer s.close()
+		set := s.node("n1").d.view.Set(key("q"))
+		var others []string
+		for _, n := range s.names {
+			if !slices.Contains(set, n) {
+				others = append(others, n)
+			}
+		}
+		slices.Sort(others)
+		claimer, owner := s.node(others[0]), s.node(others[1])
+		for i := range 20 { // all serve
+			if _, err := owner.publish(t.Context(), fmt.Sprint("other", i), 50+uint32(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := owner.publish(t.Context(), "q", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		// The owner's list is late: the claim of another process is heard first.
+		s.mu.Lock()
+		for _, n := range set {
+			s.cut[[2]string{n, owner.name}] = true
+		}
+		s.mu.Unlock()
+		done := make(chan error)
+		r := Registration{
+			Key: key("q"), Owner: nodeproto.ProcessID{Node: claimer.name, PID: 2, Incarnation: 1}, Serial: 1,
+		}
+		u := update{r.Key, r.export()}
+		claimer.mu.Lock()
+		claimer.own[u], claimer.has[u] = r, HoldsClaim
+		claimer.mu.Unlock()
+		for _, n := range set[:2] { // the machines are started again
+			s.kill(n)
+			s.start(n, nil)
+		}
+		go func() { _, err := claimer.publish(t.Context(), "q", 2, false); done <- err }()
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		clear(s.cut)
+		s.mu.Unlock()
+		if err := <-done; err == nil {
+			t.Error("the name has two owners")
+		}
+		quiet()
+		for _, n := range s.names {
+			if got, err := s.node(n).lookup(t.Context(), "q", false); err != nil || got.Owner.PID != 1 {
+				t.Errorf("on node %s the owner is %v: %v", n, got.Owner, err)
 			}
 		}
 	})

@@ -22,9 +22,15 @@
 //     machine has not been started since.
 //   - Without that file, and where the list of nodes has changed, it asks all nodes for what their
 //     processes have ([Directory.recover]). Until each has answered it registers no claim, except of
-//     names that it was a directory node of all the time. It answers "waiting", never "absent".
+//     names that it was a directory node of all the time. It answers "waiting", never "absent". So it
+//     does of the names of single users, as long as processes of theirs may come back to their node,
+//     or there is no room for all their names. A node that had left the list is heard first, too.
+//   - Each registration, and each withdrawal, has an order that the owner's node takes under the lock
+//     of its own table ([names.Ordered]). What arrives late undoes nothing newer.
 //   - A claim, and the answer to such a question, are only taken between nodes with the same list
 //     of nodes. A claim whose node's list changes meanwhile begins anew.
+//
+// The model is docs/models/names.pml.
 //
 // It begins with the first call of another node, so that a cluster without such names does nothing.
 //

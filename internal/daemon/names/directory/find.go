@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
@@ -18,6 +19,7 @@ func (d *Directory) Lookup(
 	ctx context.Context, k Key, wait bool, try func(context.Context, Registration) error,
 ) error {
 	q := Query{Key: k, Wait: wait}
+	var denied []Registration // to a look-up that does not wait
 	for pause := time.Millisecond; ; pause = min(2*pause, maxClaimPause) {
 		owners, err := d.ask(ctx, q)
 		if err != nil {
@@ -31,7 +33,10 @@ func (d *Directory) Lookup(
 			case err == nil:
 				return nil
 			case errors.Is(err, names.ErrAbsent):
-				q.Stale = append(q.Stale, r)
+				// Answered again, the directory node cannot ask the owner's.
+				if again := slices.Contains(denied, r); !again {
+					q.Stale = append(q.Stale, r)
+				}
 			case errors.Is(err, ErrNextOwner):
 				last = err
 			default:
@@ -43,6 +48,9 @@ func (d *Directory) Lookup(
 		}
 		if !wait && len(q.Stale) == 0 {
 			return names.ErrAbsent
+		}
+		if !wait {
+			denied = append(denied, q.Stale...)
 		}
 		if len(owners) > 0 && !sleep(ctx, pause) || ctx.Err() != nil {
 			if last != nil {

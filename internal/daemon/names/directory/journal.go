@@ -25,12 +25,14 @@ type journal struct {
 	f     *os.File // nil: there is none
 	lines int
 	nodes []string
+	left  []string
 }
 
 // line is one of the file: first the head, then registrations and withdrawals.
 type line struct {
 	Boot  string        `json:",omitempty"`
 	Nodes []string      `json:",omitempty"`
+	Left  []string      `json:",omitempty"` // nodes that were among these before
 	Add   *Registration `json:",omitempty"`
 	Drop  *Registration `json:",omitempty"`
 }
@@ -42,41 +44,43 @@ const (
 )
 
 // read reads what a daemon before this one has left; nil if it is not to be used.
-func (j *journal) read() (nodes []string, all []Registration) {
+func (j *journal) read() (nodes, left []string, all []Registration) {
 	if j.file == "" || j.boot == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	nodes, all, err := j.parse()
+	nodes, left, all, err := j.parse()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		j.log.Info("the registered names of the daemon before this one are not used: other nodes are asked "+
 			"for them", "file", j.file, "why", err)
-		_ = os.Remove(j.file)
-		return nil, nil
+		j.discard()
+		return nil, nil, nil
 	}
-	return nodes, all
+	return nodes, left, all
 }
 
-func (j *journal) parse() (nodes []string, all []Registration, err error) {
+func (j *journal) parse() (nodes, left []string, all []Registration, err error) {
 	info, err := os.Lstat(j.file) // does not follow a symbolic link
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, nil, fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
+		return nil, nil, nil, fmt.Errorf("it is %v, want a file for its owner alone", info.Mode())
 	}
 	f, err := os.Open(j.file)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer f.Close()
 	if uid, _, err := unix.OwnerOf(f); err != nil || int(uid) != os.Getuid() {
-		return nil, nil, fmt.Errorf("it is user %d's (%w)", uid, errors.Join(err, fs.ErrPermission))
+		return nil, nil, nil, fmt.Errorf("it is user %d's (%w)", uid, errors.Join(err, fs.ErrPermission))
 	}
 	return parseJournal(f, j.boot)
 }
 
 // parseJournal reads a file. A last line that is torn was not answered.
-func parseJournal(f io.Reader, boot string) (nodes []string, all []Registration, err error) {
+func parseJournal(
+	f io.Reader, boot string,
+) (nodes, left []string, all []Registration, err error) {
 	whole := &io.LimitedReader{R: f, N: maxJournal}
 	lines := bufio.NewScanner(whole)
 	lines.Buffer(nil, maxLine)
@@ -84,7 +88,7 @@ func parseJournal(f io.Reader, boot string) (nodes []string, all []Registration,
 	torn := false
 	for lines.Scan() {
 		if torn {
-			return nil, nil, errors.New("a line in it is no JSON")
+			return nil, nil, nil, errors.New("a line in it is no JSON")
 		}
 		var l line
 		if json.Unmarshal(lines.Bytes(), &l) != nil {
@@ -94,9 +98,9 @@ func parseJournal(f io.Reader, boot string) (nodes []string, all []Registration,
 		switch {
 		case nodes == nil:
 			if l.Boot != boot || len(l.Nodes) == 0 {
-				return nil, nil, errors.New("the machine was started since")
+				return nil, nil, nil, errors.New("the machine was started since")
 			}
-			nodes = l.Nodes
+			nodes, left = l.Nodes, l.Left
 		case l.Add != nil:
 			k := l.Add.Key
 			there[k] = append(slices.DeleteFunc(there[k], l.Add.same), *l.Add)
@@ -108,12 +112,12 @@ func parseJournal(f io.Reader, boot string) (nodes []string, all []Registration,
 		}
 	}
 	if err := lines.Err(); err != nil || whole.N == 0 {
-		return nil, nil, fmt.Errorf("it cannot be read to its end (%w)", errors.Join(err, io.ErrShortBuffer))
+		return nil, nil, nil, fmt.Errorf("it cannot be read to its end (%w)", errors.Join(err, io.ErrShortBuffer))
 	}
 	for _, rs := range there {
 		all = append(all, rs...)
 	}
-	return nodes, all, nil
+	return nodes, left, all, nil
 }
 
 func (j *journal) add(t *table, r Registration)    { j.append(t, line{Add: &r}) }
@@ -133,34 +137,28 @@ func (j *journal) append(t *table, l line) {
 		return
 	}
 	if j.lines++; j.lines > 4096 && j.lines > 4*len(t.names) {
-		j.write(t, j.nodes)
+		j.write(t, j.nodes, j.left)
 	}
 }
 
 // write writes a new file and renames it into place.
-func (j *journal) write(t *table, nodes []string) {
+func (j *journal) write(t *table, nodes, left []string) {
 	j.close()
 	if j.file == "" || j.boot == "" || len(nodes) < 2 {
 		return
 	}
-	if err := j.rewrite(t.all(), nodes); err != nil {
+	if err := j.rewrite(t.all(), nodes, left); err != nil {
 		j.fail(err)
 	}
 }
 
-func (j *journal) rewrite(all []Registration, nodes []string) error {
+func (j *journal) rewrite(all []Registration, nodes, left []string) error {
 	_ = os.Remove(j.file + ".new") // left by a daemon that died while it wrote
 	f, err := os.OpenFile(j.file+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriter(f)
-	enc := json.NewEncoder(w)
-	_ = enc.Encode(line{Boot: j.boot, Nodes: nodes}) // Flush returns the error
-	for _, r := range all {
-		_ = enc.Encode(line{Add: &r})
-	}
-	if err = w.Flush(); err == nil {
+	if err = j.encode(f, all, nodes, left); err == nil {
 		err = os.Rename(j.file+".new", j.file)
 	}
 	if err != nil {
@@ -168,8 +166,19 @@ func (j *journal) rewrite(all []Registration, nodes []string) error {
 		_ = os.Remove(j.file + ".new")
 		return err
 	}
-	j.f, j.lines, j.nodes = f, len(all), nodes
+	j.f, j.lines, j.nodes, j.left = f, len(all), nodes, left
 	return nil
+}
+
+// encode writes a whole journal.
+func (j *journal) encode(f io.Writer, all []Registration, nodes, left []string) error {
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	_ = enc.Encode(line{Boot: j.boot, Nodes: nodes, Left: left}) // Flush returns the error
+	for _, r := range all {
+		_ = enc.Encode(line{Add: &r})
+	}
+	return w.Flush()
 }
 
 // fail gives the file up. It must not be there any more: it is not whole.
@@ -179,11 +188,24 @@ func (j *journal) fail(err error) {
 	j.discard()
 }
 
+// discard makes the file void. One that cannot be removed is emptied: the next daemon would take it
+// for all that it must know.
 func (j *journal) discard() {
 	j.close()
-	if j.file != "" {
-		_ = os.Remove(j.file)
+	if j.file == "" {
+		return
 	}
+	err := os.Remove(j.file)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if info, serr := os.Lstat(j.file); serr == nil && info.Mode().IsRegular() {
+		if terr := os.Truncate(j.file, 0); terr == nil {
+			return
+		}
+	}
+	j.log.Error("a file of registered names is not valid any more and cannot be removed: remove it before "+
+		"the daemon is started again, or two processes may get one name", "file", j.file, "err", err)
 }
 
 func (j *journal) close() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,7 +17,11 @@ func (d *Directory) Claim(ctx context.Context, nodes uint64, r Registration) Ans
 	if a := d.settle(ctx, r.Key, nodes); a.Outcome != Registered {
 		return a
 	}
-	return d.register(ctx, r)
+	a := d.register(ctx, r)
+	if a.Outcome == Full && d.makeRoom(ctx) {
+		a = d.register(ctx, r)
+	}
+	return a
 }
 
 // register registers what the node of its owner says. What is in its way stays, unless its own
@@ -65,12 +70,18 @@ func (d *Directory) Holds(ctx context.Context, r Registration) Holding {
 func (d *Directory) Update(ctx context.Context, register, withdraw []Registration) []Outcome {
 	d.wake()
 	out := make([]Outcome, len(register))
+	swept := false
 	for i, r := range register {
 		if view, _ := d.View(); !view.isDirectory(d.cfg.Node, r.Key) {
 			out[i] = OtherNodes
 			continue
 		}
 		out[i] = d.register(ctx, r).Outcome
+		if out[i] == Full && !swept {
+			if swept = true; d.makeRoom(ctx) {
+				out[i] = d.register(ctx, r).Outcome
+			}
+		}
 	}
 	for _, r := range withdraw {
 		d.table.withdraw(r)
@@ -150,10 +161,12 @@ func (d *Directory) Owned(
 	if view.Digest != nodes {
 		return Page{OtherNodes: true}, nil
 	}
-	all, err := d.cfg.Names.Owned(ctx)
+	p.Owned, err = d.cfg.Names.Owned(ctx, after == nil)
 	if err != nil {
 		return p, err
 	}
+	all := p.Registrations
+	p.Registrations = nil
 	// A claim that has begun since was begun with this view or a later one, and is not missed: see
 	// claim.
 	if now, _ := d.View(); now.Digest != nodes {
@@ -168,7 +181,6 @@ func (d *Directory) Owned(
 			p.More = true
 			return p, nil
 		}
-		all[0].Order = d.nextOrder()
 		p.Registrations = append(p.Registrations, all[0])
 	}
 	return p, nil
@@ -207,61 +219,141 @@ const maxAsked = 32
 // recover hears from nodes what their processes have, until each has answered. Those that cannot be
 // reached are asked again and again.
 func (d *Directory) recover(ctx context.Context, view *View, nodes []string) {
+	later := map[string]time.Time{} // when to ask a node for whose names there was no room
 	for pause := minPause; len(nodes) > 0; pause = min(2*pause, maxPause) {
-		next := make(chan string)
-		failed := make(chan string, len(nodes))
-		done := make(chan struct{})
-		workers := min(maxAsked, len(nodes))
-		for range workers {
-			go func() {
-				defer func() { done <- struct{}{} }()
-				for node := range next {
-					if err := d.hear(ctx, view, node); err != nil {
-						d.notHeard(ctx, node, err)
-						failed <- node
-					}
+		var mu sync.Mutex
+		var left []string
+		each(nodes, func(node string) {
+			mu.Lock()
+			wait := time.Now().Before(later[node])
+			mu.Unlock()
+			var err error
+			if !wait {
+				if err = d.hear(ctx, view, node); err != nil {
+					d.notHeard(ctx, node, err)
 				}
-			}()
-		}
-		for _, node := range nodes {
-			next <- node
-		}
-		close(next)
-		for range workers {
-			<-done
-		}
-		close(failed)
-		nodes = nil
-		for node := range failed {
-			nodes = append(nodes, node)
-		}
-		if len(nodes) > 0 && !sleep(ctx, pause) {
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if errors.Is(err, errNoRoom) {
+				later[node] = time.Now().Add(sweepInterval)
+			}
+			if wait || err != nil {
+				left = append(left, node)
+			}
+		})
+		if nodes = left; len(nodes) > 0 && !sleep(ctx, pause) {
 			return
 		}
 	}
 }
 
-// hear takes the names of one node's processes.
+// each calls f for each node, of at most maxAsked at a time.
+func each(nodes []string, f func(string)) {
+	next := make(chan string)
+	var all sync.WaitGroup
+	for range min(maxAsked, len(nodes)) {
+		all.Go(func() {
+			for node := range next {
+				f(node)
+			}
+		})
+	}
+	for _, node := range nodes {
+		next <- node
+	}
+	close(next)
+	all.Wait()
+}
+
+// hear takes the names of one node's processes. The error says that they are not all.
 func (d *Directory) hear(ctx context.Context, view *View, node string) error {
+	lacks, err := d.listen(ctx, view, node)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if ctx.Err() != nil { // another view, with other nodes that are missing
+		return ctx.Err()
+	}
+	_, missing := d.missing[node]
+	_, partly := d.partial[node]
+	if missing || partly { // else claims do not wait for it
+		delete(d.missing, node)
+		if len(lacks.users) > 0 {
+			d.partial[node] = lacks.users
+		} else {
+			delete(d.partial, node)
+			delete(d.left, node)
+		}
+		if len(d.missing)+len(d.partial) == 0 {
+			d.served()
+		} else {
+			d.news()
+		}
+	}
+	return lacks.err()
+}
+
+// lacking is what a node has not said, or what there was no room for.
+type lacking struct {
+	users  partial
+	noRoom bool
+}
+
+var (
+	errNoRoom  = errors.New("there is no room for all its names")
+	errPartial = errors.New("not all is known of its names")
+)
+
+func (l lacking) err() error {
+	switch {
+	case l.noRoom:
+		return errNoRoom
+	case len(l.users) > 0:
+		return errPartial
+	}
+	return nil
+}
+
+// listen registers the names of one node's processes, and ends registrations that were there before
+// and are not among them.
+func (d *Directory) listen(
+	ctx context.Context, view *View, node string,
+) (lacks lacking, err error) {
+	lacks.users = partial{}
+	has := map[update]bool{}
+	before := d.registered(view, node)
 	var after *Registration
 	for {
-		actx, stop := context.WithTimeout(ctx, 5*patience) // its processes may be coming back
+		actx, stop := context.WithTimeout(ctx, 5*patience)
 		p, err := d.owned(actx, node, view.Digest, after)
 		stop()
 		switch {
 		case err != nil && d.cfg.Older(err): // it has none
-			p = Page{}
+			return lacks, nil
 		case err != nil:
-			return err
+			return lacks, err
 		case p.OtherNodes:
-			return fmt.Errorf("it has another list of nodes")
+			return lacks, fmt.Errorf("it has another list of nodes")
+		}
+		for _, user := range p.Absent {
+			lacks.users[user] = fmt.Sprintf("a process of user %q that may have names has not come back", user)
 		}
 		for _, r := range p.Registrations {
 			if r.Owner.Node != node || !view.isDirectory(d.cfg.Node, r.Key) {
 				continue
 			}
-			if a := d.register(ctx, r); a.Outcome == Full {
-				return errors.New(a.Reason) // else another process might get the name
+			has[update{r.Key, r.export()}] = true
+			switch a := d.register(ctx, r); {
+			case a.Outcome == Full: // another process must not get the name
+				lacks.noRoom = true
+				lacks.users[r.User] = a.Reason
+			case a.Outcome == Claimed, a.Outcome == Taken && a.Reason != "":
+				// The claim that is in the way may have come from a list, too. It must not succeed here
+				// while this one has the name, or has had this node's consent before.
+				lacks.users[r.User] = fmt.Sprintf("%v and %v both claim the %v", r.Owner, a.Owner, r.Key)
 			}
 		}
 		if !p.More || len(p.Registrations) == 0 {
@@ -269,16 +361,65 @@ func (d *Directory) hear(ctx context.Context, view *View, node string) error {
 		}
 		after = &p.Registrations[len(p.Registrations)-1]
 	}
+	for _, r := range before {
+		if _, partly := lacks.users[r.User]; !partly && !has[update{r.Key, r.export()}] {
+			d.table.withdraw(r)
+		}
+	}
+	return lacks, nil
+}
+
+// registered returns what is registered of a node, if that is by the view.
+func (d *Directory) registered(view *View, node string) []Registration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ctx.Err() != nil { // another view, with other nodes that are missing
-		return ctx.Err()
+	if d.view.Digest != view.Digest {
+		return nil
 	}
-	delete(d.missing, node)
-	if len(d.missing) == 0 {
-		d.served()
+	return d.table.of(node)
+}
+
+// sweepInterval is the least time between two sweeps.
+const sweepInterval = time.Minute
+
+// makeRoom has registrations swept of names that have ended without that being told: because their
+// daemon was down, or could not reach this node for long. It reports whether that was done, and
+// waits for it for a bounded time.
+func (d *Directory) makeRoom(ctx context.Context) bool {
+	d.mu.Lock()
+	if d.sweeping == nil {
+		if !d.swept.IsZero() && time.Since(d.swept) < sweepInterval {
+			d.mu.Unlock()
+			return false
+		}
+		d.sweeping, d.swept = make(chan struct{}), time.Now()
+		view := d.view
+		d.cfg.Go(func() { d.sweep(view) })
 	}
-	return nil
+	done := d.sweeping
+	d.mu.Unlock()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-done:
+		return true
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// sweep hears from all nodes that have registrations here, so that those end that they deny.
+func (d *Directory) sweep(view *View) {
+	each(d.table.registrars(), func(node string) {
+		if _, err := d.listen(d.cfg.Ctx, view, node); err != nil {
+			d.cfg.Log.Debug("a node does not say which names its processes have", "node", node, "err", err)
+		}
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.sweeping)
+	d.sweeping = nil
 }
 
 // owned asks a node, which may be this one.

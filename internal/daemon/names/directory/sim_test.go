@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +48,8 @@ type simNode struct {
 	mu      *sync.Mutex             // also that of the node's next daemons, which have the same maps
 	own     map[update]Registration // and what they hold
 	has     map[update]Holding
+	order   *uint64
+	absent  map[string]bool // users with processes that may come back
 }
 
 func newSim(t testing.TB, n int, dir string) *sim {
@@ -81,9 +82,9 @@ func (s *sim) age(node string) {
 
 // start starts a node's daemon; its processes and their names are those of before.
 func (s *sim) start(name string, before *simNode) *simNode {
-	n := &simNode{s: s, name: name, own: map[update]Registration{}, has: map[update]Holding{}, mu: &sync.Mutex{}, all: &sync.WaitGroup{}}
+	n := &simNode{s: s, name: name, own: map[update]Registration{}, has: map[update]Holding{}, mu: &sync.Mutex{}, order: new(uint64), absent: map[string]bool{}, all: &sync.WaitGroup{}}
 	if before != nil {
-		n.own, n.has, n.mu = before.own, before.has, before.mu
+		n.own, n.has, n.mu, n.order = before.own, before.has, before.mu, before.order
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
@@ -101,6 +102,10 @@ func (s *sim) start(name string, before *simNode) *simNode {
 	s.mu.Unlock()
 	if before != nil {
 		for _, r := range n.held() {
+			n.mu.Lock()
+			*n.order++
+			r.Order = *n.order
+			n.mu.Unlock()
 			n.d.Restore(r)
 		}
 	}
@@ -227,10 +232,18 @@ func (n *simNode) Holding(_ context.Context, r Registration) Holding {
 // Names.Owned and Net.Owned have one name; see ownedNames.
 type ownedNames struct{ *simNode }
 
-func (o ownedNames) Owned(context.Context) (rs []Registration, err error) {
+func (o ownedNames) Owned(context.Context, bool) (own Owned, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Collect(maps.Values(o.own)), nil
+	*o.order++
+	for u := range o.absent {
+		own.Absent = append(own.Absent, u)
+	}
+	for _, r := range o.own {
+		r.Order = *o.order
+		own.Registrations = append(own.Registrations, r)
+	}
+	return own, nil
 }
 
 // publish claims a name for a process of the node.
@@ -246,7 +259,15 @@ func (n *simNode) publish(ctx context.Context, name string, pid uint32, set bool
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(n.d.cfg.Ctx, stop)()
-	err := n.d.Acquire(ctx, r)
+	err := n.d.Acquire(ctx, r, func() (uint64, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if _, there := n.own[u]; !there {
+			return 0, errors.New("it has ended meanwhile")
+		}
+		*n.order++
+		return *n.order, nil
+	})
 	if err == nil { // a daemon that was killed has told no process that it has the name
 		err = n.d.cfg.Ctx.Err()
 	}
@@ -274,13 +295,18 @@ func (n *simNode) held() (rs []Registration) {
 }
 
 // end ends a process's name.
-func (n *simNode) end(r Registration) {
+func (n *simNode) end(r Registration) { n.d.Withdraw(n.forget(r)) }
+
+// forget is end without the withdrawal, which it returns.
+func (n *simNode) forget(r Registration) Registration {
 	u := update{r.Key, r.export()}
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	delete(n.own, u)
 	delete(n.has, u)
-	n.mu.Unlock()
-	n.d.Withdraw(r)
+	*n.order++
+	r.Order = *n.order
+	return r
 }
 
 // lookup finds the owner of a name, and imports from it.

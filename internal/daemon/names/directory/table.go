@@ -196,20 +196,20 @@ func (t *table) keep(keep func(Registration) bool) {
 }
 
 // restore takes what a daemon before this one has left, and returns the names of the nodes as it
-// knew them; nil: it has left nothing.
-func (t *table) restore(node string) (nodes []string) {
+// knew them, and those that had left the list; nil: it has left nothing.
+func (t *table) restore() (nodes, left []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	nodes, all := t.journal.read()
+	nodes, left, all := t.journal.read()
 	for _, r := range all {
 		n := t.make(r.Key)
 		n.owners = append(n.owners, r)
 		t.count(r, r.size())
 	}
 	if nodes != nil {
-		t.journal.write(t, nodes)
+		t.journal.write(t, nodes, left)
 	}
-	return nodes
+	return nodes, left
 }
 
 // discard makes the journal void: what it has is not all that the node must know.
@@ -220,10 +220,34 @@ func (t *table) discard() {
 }
 
 // record begins a journal that has all that the node must know.
-func (t *table) record(nodes []string) {
+func (t *table) record(nodes, left []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.journal.write(t, nodes)
+	t.journal.write(t, nodes, left)
+}
+
+// of returns the registrations of a node.
+func (t *table) of(node string) (rs []Registration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.nodes[node] == 0 {
+		return nil
+	}
+	for _, n := range t.names {
+		for _, r := range n.owners {
+			if r.Owner.Node == node {
+				rs = append(rs, r)
+			}
+		}
+	}
+	return rs
+}
+
+// registrars returns the nodes that have registrations.
+func (t *table) registrars() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.nodes))
 }
 
 // all returns all registrations. mu is held.

@@ -54,6 +54,16 @@ func (v *View) has(node string) bool {
 	return there
 }
 
+// without returns the nodes that another view lacks.
+func (v *View) without(o *View) (nodes []string) {
+	for _, n := range v.nodes {
+		if !o.has(n) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
 // Set returns the directory nodes of a name, in descending order of their rendezvous weight.
 func (v *View) Set(k Key) []string {
 	type weighed struct {

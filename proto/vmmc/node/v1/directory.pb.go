@@ -746,7 +746,9 @@ type OwnedResponse struct {
 	OtherNodes    bool            `protobuf:"varint,1,opt,name=other_nodes,json=otherNodes,proto3" json:"other_nodes,omitempty"`
 	Registrations []*Registration `protobuf:"bytes,2,rep,name=registrations,proto3" json:"registrations,omitempty"`
 	// There are more after the last.
-	More          bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	// Users with processes that may come back, and have names then that are not listed.
+	AbsentUsers   []string `protobuf:"bytes,4,rep,name=absent_users,json=absentUsers,proto3" json:"absent_users,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +802,13 @@ func (x *OwnedResponse) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *OwnedResponse) GetAbsentUsers() []string {
+	if x != nil {
+		return x.AbsentUsers
+	}
+	return nil
 }
 
 type DirectoryServiceImportRequest struct {
@@ -968,12 +977,13 @@ const file_vmmc_node_v1_directory_proto_rawDesc = "" +
 	"\aholding\x18\x01 \x01(\x0e2\x15.vmmc.node.v1.HoldingR\aholding\"V\n" +
 	"\fOwnedRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x06R\x05nodes\x120\n" +
-	"\x05after\x18\x02 \x01(\v2\x1a.vmmc.node.v1.RegistrationR\x05after\"\x86\x01\n" +
+	"\x05after\x18\x02 \x01(\v2\x1a.vmmc.node.v1.RegistrationR\x05after\"\xa9\x01\n" +
 	"\rOwnedResponse\x12\x1f\n" +
 	"\vother_nodes\x18\x01 \x01(\bR\n" +
 	"otherNodes\x12@\n" +
 	"\rregistrations\x18\x02 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\rregistrations\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xc2\x01\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12!\n" +
+	"\fabsent_users\x18\x04 \x03(\tR\vabsentUsers\"\xc2\x01\n" +
 	"\x1dDirectoryServiceImportRequest\x123\n" +
 	"\bimporter\x18\x01 \x01(\v2\x17.vmmc.node.v1.ProcessIDR\bimporter\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
