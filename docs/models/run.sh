@@ -127,6 +127,10 @@ check ok broadcast
 check ok broadcast -DN=5
 for flag in NO_FIRST FIRST_LATE TAIL_EARLY LOW_FIRST HIGH_FIRST NO_EXACT KEEP_ALL END_ONCE NO_LOOK RING_EARLY NO_LATER_LOOK PUSH_BLIND; do check broken broadcast -D$flag; done
 
+check ok names
+check ok names -DGIVE_UPS=0 -DSTARTS=2
+for flag in ONE LATE_ORDER NO_ORDER NO_HEAR NO_CLAIMING DOWN_DENIES LIST_HELD FIRST_LISTED; do check broken names -D$flag; done
+
 check ok table
 for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done
 check ok table -DCHAIN
