@@ -26,7 +26,7 @@ func newBench() *cobra.Command {
 	for _, m := range bench.Measurements() {
 		c.AddCommand(newBenchOf(m))
 	}
-	c.AddCommand(newBenchAU(), newBenchRestart(), newBenchAll())
+	c.AddCommand(newBenchAU(), newBenchNames(), newBenchRestart(), newBenchAll())
 	return c
 }
 

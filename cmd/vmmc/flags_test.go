@@ -109,6 +109,10 @@ var badValues = map[string][]bad{
 	"vmmc bench restart --processes": {{"0", serve.Misused, nil}, {"1001", serve.Misused, nil}},
 	"vmmc bench restart --restarts":  {{"0", serve.Misused, nil}},
 	"vmmc bench restart --away":      {{"-1s", serve.Misused, nil}},
+	"vmmc bench names --names":       {{"16001", serve.Misused, nil}},
+	"vmmc bench names --waiters":     {{"1001", serve.Misused, nil}},
+	"vmmc bench names --count":       {{"0", serve.Misused, nil}},
+	"vmmc bench names --kills":       {{"0", serve.Misused, nil}},
 
 	"cfgvmmc --completion": {{"csh", serve.Misused, nil}},
 	"vrpcgen --package":    {{"a b", serve.Misused, nil}, {"_", serve.Misused, nil}},

@@ -76,6 +76,9 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 	if len(args) > 0 && args[0] == restartMember {
 		return runRestartMember(ctx, args[1:])
 	}
+	if len(args) > 0 && args[0] == namesMember {
+		return runNamesMember(ctx, args[1:])
+	}
 	if len(args) != 3 {
 		return fmt.Errorf("role, socket and configuration wanted, got %q", args)
 	}
