@@ -34,6 +34,7 @@ type victim struct {
 	server *vmmc.Process // exports what the operations import
 	client *vmmc.Process
 	im     *vmmc.Import
+	named  *vmmc.Export  // of server
 	prey   atomic.Uint32 // pid of a hostile exporter to import from; 0: there is none
 	turn   int
 }
@@ -50,7 +51,7 @@ func runVictim() int {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var wg sync.WaitGroup
-	for _, loop := range []func(context.Context){v.processes, v.messages, v.sessions, v.imprudent} {
+	for _, loop := range []func(context.Context){v.processes, v.messages, v.names, v.sessions, v.imprudent} {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				loop(ctx)
@@ -97,6 +98,9 @@ func (v *victim) begin() (err error) {
 	if _, err := v.server.Export(2, m.Bytes()[2048:], vmmc.Permit(vmmc.Permission{Users: []string{nodeproto.AnyName}, Sessions: []string{nodeproto.AnyName}})); err != nil {
 		return err
 	}
+	if v.named, err = v.server.Export(3, m.Bytes()); err != nil {
+		return err
+	}
 	if v.client, err = vmmc.Open(ctx); err != nil {
 		return err
 	}
@@ -137,6 +141,24 @@ func (v *victim) messages(ctx context.Context) {
 		v.rec.time("Send", func() error { return v.im.Send(ctx, b[:], 0) })
 	}
 	v.rec.time("Get", func() error { return v.im.Get(ctx, b[:], 0) })
+	pause(ctx, 5*time.Millisecond)
+}
+
+// names publishes a name, of the node and of the cluster in turn, and imports by it.
+func (v *victim) names(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	for _, name := range []string{"queue", "/queue"} {
+		v.rec.time("PublishAs", func() error { return v.named.PublishAs(ctx, name) })
+		v.rec.time("ImportName", func() error {
+			im, err := v.client.ImportName(ctx, name)
+			if err == nil {
+				err = im.Close()
+			}
+			return err
+		})
+		v.rec.time("Unpublish", func() error { return v.named.Unpublish(ctx, name) })
+	}
 	pause(ctx, 5*time.Millisecond)
 }
 
