@@ -18,7 +18,7 @@ func Example() {
 
 	w, err := broadcast.NewWriter(ctx, a, "ticks", 1<<20)
 	check(err)
-	_, err = w.Append([]byte("one"))
+	begin, err := w.Append([]byte("one"))
 	check(err)
 
 	done := make(chan struct{})
@@ -32,7 +32,7 @@ func Example() {
 				continue
 			}
 			check(err)
-			fmt.Println(string(e.Data))
+			fmt.Println(e.Pos-begin, string(e.Data))
 		}
 		check(r.Close())
 	}()
@@ -42,8 +42,8 @@ func Example() {
 	check(w.Close(ctx)) // waits until the reader has read all
 	<-done
 	// Output:
-	// one
-	// two
+	// 0 one
+	// 12 two
 }
 
 // A reader that is too slow learns what it has lost, and goes on with the oldest entry.
