@@ -1,0 +1,507 @@
+//go:build linux && (amd64 || arm64)
+
+// Package c_test runs C programs that use the C library.
+package c_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+func TestMain(m *testing.M) { vmmctest.Main(m) }
+
+var compiled sync.Once
+
+// program is the test program, linked with the shared library in c/build.
+func program(t *testing.T) string {
+	t.Helper()
+	build := testutil.CLibrary(t)
+	path := filepath.Join(build, "prog")
+	compiled.Do(func() { compile(t, path, "-L"+build, "-lvmmc", "-Wl,-rpath,"+build) })
+	return path
+}
+
+func compile(t *testing.T, path string, flags ...string) {
+	t.Helper()
+	sources, err := filepath.Glob("test/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-Iinclude", "-o", path},
+		sources...)
+	if out, err := exec.CommandContext(t.Context(), "gcc", append(args, flags...)...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+}
+
+// command is the test program on a node; nil for a place without one.
+func command(t *testing.T, on *vmmctest.Node, args ...string) *exec.Cmd {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), program(t), args...)
+	c.Env = append(os.Environ(), "VMMC_SOCKET=/nowhere")
+	if on != nil {
+		c.Env = append(c.Env, on.Environ()...)
+	}
+	return c
+}
+
+// run runs the test program to its end, and returns what it printed.
+func run(t *testing.T, on *vmmctest.Node, args ...string) string {
+	t.Helper()
+	c := command(t, on, args...)
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s\n%s", args, err, out, errs.Bytes())
+	}
+	return string(out)
+}
+
+// talker is a running program.
+type talker struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Scanner
+	errs bytes.Buffer
+}
+
+func talk(t *testing.T, on *vmmctest.Node, args ...string) *talker {
+	t.Helper()
+	p := &talker{cmd: command(t, on, args...)}
+	p.cmd.Stderr = &p.errs
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in, p.out = in, bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *talker) line(t *testing.T) string {
+	t.Helper()
+	if !p.out.Scan() {
+		t.Fatalf("the program has ended: %v\n%s", p.cmd.Wait(), p.errs.Bytes())
+	}
+	return p.out.Text()
+}
+
+func (p *talker) end(t *testing.T) {
+	t.Helper()
+	_, _ = io.WriteString(p.in, "end\n")
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("the program: %v\n%s", err, p.errs.Bytes())
+	}
+}
+
+func TestNames(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	p := nodes[0].Open(t)
+	host, all := p.HostName(), nodes[0].Name()+" "+nodes[1].Name()
+	want := fmt.Sprintf("version 2 0 word 4 page %d\nhost %s\nnode %s\nall %s\nsession %s\npid ",
+		vmmc.PageSize(), host, nodes[0].Name(), all, all)
+	if got := run(t, nodes[0], "names"); !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q and a pid", got, want)
+	}
+}
+
+func TestStaticArchive(t *testing.T) {
+	build := testutil.CLibrary(t)
+	nodes := vmmctest.Nodes(t, 1)
+	path := filepath.Join(t.TempDir(), "static")
+	compile(t, path, build+"/libvmmc.a", "-ldl")
+	c := exec.CommandContext(t.Context(), path, "names")
+	c.Env = append(os.Environ(), append(nodes[0].Environ(), "VMMC_GO_LIBRARY="+build+"/vmmc/libvmmc-go.so")...)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	c = exec.CommandContext(t.Context(), path, "refused", strconv.Itoa(int(code.BadConfig)))
+	c.Env = append(os.Environ(), nodes[0].Environ()...)
+	if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "VMMC_GO_LIBRARY") {
+		t.Errorf("without the Go part: %v\n%s", err, out)
+	}
+}
+
+func TestTexts(t *testing.T) {
+	b, err := os.ReadFile("src/texts.inc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c := code.Code(0); c >= -128; c-- {
+		row := fmt.Sprintf("{%d, %q},", int32(c), c.Error())
+		if known := !strings.HasPrefix(c.Error(), "unknown error code"); known != strings.Contains(string(b), row) {
+			t.Errorf("texts.inc and internal/code differ about %s", row)
+		}
+	}
+}
+
+func TestNoDaemon(t *testing.T) {
+	got := run(t, nil, "refused", strconv.Itoa(int(code.NoDaemon)))
+	if !strings.Contains(got, "/nowhere") {
+		t.Errorf("the error does not name the socket: %s", got)
+	}
+}
+
+// A limit on address space that Go's runtime would abort at.
+func TestLimitOnAddressSpace(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 1)
+	for _, kib := range []string{"200000", "800000", "1600000"} {
+		c := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -v "+kib+"; exec \"$@\"", "sh",
+			program(t), "refused", strconv.Itoa(int(code.NoMem)))
+		c.Env = append(os.Environ(), nodes[0].Environ()...)
+		if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "ulimit -v") {
+			t.Errorf("ulimit -v %s: %v\n%s", kib, err, out)
+		}
+	}
+	c := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -v 8000000; exec \"$@\"", "sh", program(t), "notify")
+	c.Env = append(os.Environ(), nodes[0].Environ()...)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("ulimit -v 8000000: %v\n%s", err, out)
+	}
+}
+
+// Addresses are used again only when no others are left, which the limit brings about.
+func TestAddressesRunOut(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 1)
+	c := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -v 6000000; exec \"$@\"", "sh", program(t), "space", "500")
+	c.Env = append(os.Environ(), nodes[0].Environ()...)
+	out, err := c.CombinedOutput()
+	if err != nil || strings.TrimSpace(string(out)) != "again" {
+		t.Errorf("with a limit: %v\n%s", err, out)
+	}
+	if got := strings.TrimSpace(run(t, nodes[0], "space", "100")); got != "other" {
+		t.Errorf("without one an address was given twice: %s", got)
+	}
+}
+
+func TestSpawn(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	run(t, nodes[0], "spawn", nodes[0].Name())
+	if os.Getuid() != 0 { // no node starts programs as root for another one
+		run(t, nodes[0], "spawn", nodes[1].Name())
+	}
+}
+
+func TestTransfers(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for _, kind := range []string{"alloc", "malloc", "static", "stack"} {
+		for i, where := range []string{"one node", "two nodes"} {
+			t.Run(kind+"/"+where, func(t *testing.T) {
+				r := talk(t, nodes[0], "receive", kind, "40")
+				pid := r.line(t)
+				run(t, nodes[i], "send", nodes[0].Name(), pid, "40")
+				r.end(t)
+			})
+		}
+	}
+}
+
+// goReceiver does what the C program does as "receive".
+func goReceiver(t *testing.T, p *vmmc.Process, rounds int) (done chan error) {
+	t.Helper()
+	var bufs [2][]byte
+	for i := range bufs {
+		m, err := p.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufs[i] = m.Bytes()
+	}
+	e, err := p.Export(1, bufs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := p.Export(2, bufs[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, _ := e.Word(4092)
+	answer, _ := answers.Word(0)
+	done = make(chan error, 1)
+	go func() {
+		for i := uint32(1); i <= uint32(rounds); i++ {
+			for last.Load() != i {
+				if _, err := last.Wait(t.Context(), last.Load()); err != nil {
+					done <- err
+					return
+				}
+			}
+			for off := 0; off < 4096; off += 4 {
+				w, _ := e.Word(off)
+				if v := w.Load(); v != i {
+					done <- fmt.Errorf("round %d: %d at %d", i, v, off)
+					return
+				}
+			}
+			answer.Store(i)
+		}
+		done <- nil
+	}()
+	return done
+}
+
+func TestGoReceivesFromC(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for i, where := range []string{"one node", "two nodes"} {
+		t.Run(where, func(t *testing.T) {
+			p := nodes[0].Open(t)
+			done := goReceiver(t, p, 40)
+			run(t, nodes[i], "send", nodes[0].Name(), strconv.Itoa(int(p.PID())), "40")
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestCReceivesFromGo(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for i, where := range []string{"one node", "two nodes"} {
+		for _, kind := range []string{"alloc", "malloc"} {
+			t.Run(kind+"/"+where, func(t *testing.T) {
+				const rounds = 40
+				r := talk(t, nodes[0], "receive", kind, strconv.Itoa(rounds))
+				pid, err := strconv.Atoi(r.line(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := nodes[i].Open(t)
+				im, err := p.Import(t.Context(), nodes[0].ID(), vmmc.PID(pid), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if mapped := im.Path() == vmmc.PathMapped; mapped != (i == 0 && kind == "alloc") {
+					t.Errorf("the import's path is %v", im.Path())
+				}
+				answers, err := p.Import(t.Context(), nodes[0].ID(), vmmc.PID(pid), 2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				src, got := make([]byte, 4096), make([]byte, 4)
+				for i := byte(1); i <= rounds; i++ {
+					for j := 0; j < len(src); j += 4 {
+						src[j] = i
+					}
+					if err := im.Send(t.Context(), src, 0); err != nil {
+						t.Fatal(err)
+					}
+					for got[0] != i {
+						if err := answers.Get(t.Context(), got, 0); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				r.end(t)
+			})
+		}
+	}
+}
+
+func TestRedirect(t *testing.T) {
+	run(t, vmmctest.Nodes(t, 1)[0], "redirect")
+}
+
+func TestNotify(t *testing.T) {
+	run(t, vmmctest.Nodes(t, 1)[0], "notify")
+}
+
+// Without the mutex before a thread's first call of Go this takes some twenty seconds.
+func TestThousandThreads(t *testing.T) {
+	run(t, vmmctest.Nodes(t, 1)[0], "threads", "1000")
+}
+
+func TestFork(t *testing.T) { run(t, vmmctest.Nodes(t, 1)[0], "forks") }
+
+func TestExec(t *testing.T) { run(t, vmmctest.Nodes(t, 1)[0], "execs") }
+
+func TestLeaveCalls(t *testing.T) { run(t, vmmctest.Nodes(t, 1)[0], "jumps") }
+
+func TestProgramsOwnFaultHandler(t *testing.T) {
+	for _, when := range []string{"before", "after"} {
+		run(t, vmmctest.Nodes(t, 1)[0], "faults", when)
+	}
+}
+
+// The interface of the shared library is the one in abi.txt.
+func TestABI(t *testing.T) {
+	testutil.CLibrary(t)
+	c := exec.CommandContext(t.Context(), "make", "-s", "check", "CC=gcc")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("make check: %v\n%s", err, out)
+	}
+}
+
+func TestTouchDestSpace(t *testing.T) {
+	c := command(t, vmmctest.Nodes(t, 1)[0], "touch")
+	out, err := c.CombinedOutput()
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGSEGV {
+		t.Errorf("the program ended with %v, and not by SIGSEGV", err)
+	}
+	if !regexp.MustCompile(`^vmmc: access to 0x[0-9a-f]+4 in DestSpace, .*vmmc_SendData`).Match(out) {
+		t.Errorf("it said %q", out)
+	}
+}
+
+func TestInterruptEndsAWait(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	p := talk(t, node, "waiting")
+	pid, err := strconv.Atoi(p.line(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err = p.cmd.Wait()
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("the program ended with %v, and not by SIGINT", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := node.Open(t).Import(ctx, node.ID(), vmmc.PID(pid), 1); !errors.Is(err, vmmc.ErrNoSuchProcess) {
+		t.Errorf("an import from it: %v", err)
+	}
+}
+
+// The program sets the variable itself, before its first call.
+func TestImportTimeout(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	for v, want := range map[string]code.Code{"100ms": code.Timeout, "soon": code.BadConfig, "-1s": code.BadConfig} {
+		out := strings.Fields(run(t, node, "waiting", v))
+		if len(out) != 2 || out[1] != strconv.Itoa(int(want)) {
+			t.Errorf("with %s an import printed %q, want %d in the end", v, out, want)
+		}
+	}
+}
+
+var declared = regexp.MustCompile(`\b(vmmcx?_[A-Za-z_]+)\(`)
+
+// Each call of the headers has rows in the table of bad arguments.
+func TestBadArguments(t *testing.T) {
+	out := run(t, vmmctest.Nodes(t, 1)[0], "bad")
+	rows := strings.Split(out, "\n")
+	for _, h := range []string{"include/vmmc.h", "include/vmmcx.h"} {
+		b, err := os.ReadFile(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := declared.FindAllSubmatch(b, -1)
+		if len(calls) == 0 {
+			t.Errorf("%s declares no call", h)
+		}
+		for _, m := range calls {
+			if !slices.Contains(rows, "row "+string(m[1])) {
+				t.Errorf("%s has no row in test/bad.c", m[1])
+			}
+		}
+	}
+}
+
+// The storm lasts as long as VMMC_STORM says, ten seconds otherwise.
+func TestSignals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it lasts ten seconds")
+	}
+	length := 10 * time.Second
+	if v := os.Getenv("VMMC_STORM"); v != "" {
+		d, err := time.ParseDuration(v)
+		if err != nil {
+			t.Fatalf("VMMC_STORM: %v", err)
+		}
+		length = d
+	}
+	nodes := vmmctest.Nodes(t, 2)
+	seconds := strconv.Itoa(int(length / 2 / time.Second))
+	t.Log(run(t, nodes[0], "storm", "", "0", seconds))
+	p := nodes[1].Open(t)
+	m, err := p.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Export(1, m.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(run(t, nodes[0], "storm", nodes[1].Name(), strconv.Itoa(int(p.PID())), seconds))
+}
+
+// The C part alone, with a stand-in for the Go part that these tools can look into.
+func TestTools(t *testing.T) {
+	testutil.CLibrary(t) // for its probe
+	for _, tool := range []struct {
+		name, sanitize string
+		wrap           []string
+		programs       [][]string
+	}{
+		{"address and undefined behaviour", "address,undefined", nil, [][]string{
+			{"names"},
+			{"redirect"},
+			{"notify"},
+			{"threads", "50"},
+			{"forks"},
+			{"jumps"},
+			{"bad"},
+			{"storm", "", "0", "1"},
+		}},
+		{"threads", "thread", nil, [][]string{
+			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"storm", "", "0", "1"},
+		}},
+		{"valgrind", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
+			{"names"}, {"redirect"}, {"notify"}, {"threads", "20"}, {"jumps"}, {"bad"}, {"storm", "", "0", "1"},
+		}},
+	} {
+		t.Run(tool.name, func(t *testing.T) {
+			if tool.wrap != nil {
+				_, err := exec.LookPath(tool.wrap[0])
+				testutil.Require(t, err == nil, "there is no "+tool.wrap[0])
+			}
+			build := t.TempDir()
+			make := exec.CommandContext(t.Context(), "make", "-s", "STUB=1", "CC=gcc", "BUILD="+build, "SANITIZE="+tool.sanitize)
+			if out, err := make.CombinedOutput(); err != nil {
+				t.Fatalf("make: %v\n%s", err, out)
+			}
+			flags := []string{"-L" + build, "-lvmmc", "-Wl,-rpath," + build}
+			if tool.sanitize != "" {
+				flags = append(flags, "-fsanitize="+tool.sanitize)
+			}
+			path := filepath.Join(build, "prog")
+			compile(t, path, flags...)
+			for _, args := range tool.programs {
+				argv := slices.Concat(tool.wrap, []string{path}, args)
+				c := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+				c.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0") // it cannot run in all containers
+				if out, err := c.CombinedOutput(); err != nil {
+					t.Errorf("%v: %v\n%s", args, err, out)
+				}
+			}
+		})
+	}
+}

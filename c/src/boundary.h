@@ -1,0 +1,123 @@
+/*
+ * What libvmmc (C) and libvmmc-go (Go) know of each other. Both are compiled with this file. A
+ * change of it changes VMMC_LAYOUT.
+ *
+ * C calls three functions of libvmmc-go, all with one pointer to a record, all with signals
+ * blocked. No call waits. Operations that may wait are queued: C pushes the record on the list in
+ * `struct vmmcb_shared`, writes to the event descriptor, and sleeps on the record's word.
+ */
+#ifndef VMMC_BOUNDARY_H
+#define VMMC_BOUNDARY_H
+
+#include <stdint.h>
+
+#define VMMC_LAYOUT 1
+
+/* Operations. In, out: the numbers of in[] and out[]. */
+enum {
+    VMMCB_SELF = 1,     /* out: node, pid; data: the host name */
+    VMMCB_HOSTS,        /* in: 1 for the session's, the first index; out: all, those in data */
+    VMMCB_FIND_NODE,    /* data: a name; out: node */
+    VMMCB_NODE_NAME,    /* in: node; data: its name */
+    VMMCB_PARENT,       /* out: node, pid */
+    VMMCB_SPAWN,        /* in: node; data: strings; out: pid */
+    VMMCB_DEBUG,        /* in: level */
+    VMMCB_ALLOC,        /* in: bytes; out: address */
+    VMMCB_FREE,         /* in: address */
+    VMMCB_EXPORT,       /* in: address, bytes, id, function, flags; out: handle */
+    VMMCB_UNEXPORT,     /* in: handle */
+    VMMCB_IMPORT,       /* in: node, pid, id; out: handle, address, bytes */
+    VMMCB_IMPORT_BEGIN, /* in: node, pid, id; out: handle */
+    VMMCB_IMPORT_STATE, /* in: handle; out: handle, address, bytes */
+    VMMCB_UNIMPORT,     /* in: handle */
+    VMMCB_SEND,         /* in: number, handle, offset, address, bytes, VMMCB_NOTIFY, _ASYNC */
+    VMMCB_GET,          /* in: the same; both: out: an asynchronous handle's words */
+    VMMCB_FENCE,        /* in: number, handle */
+    VMMCB_STATUS,       /* in: an asynchronous handle's words */
+    VMMCB_POST_REDIR,   /* in: handle, offset, bytes, address */
+    VMMCB_END_REDIR,    /* in: handle; out: bytes, first */
+    VMMCB_DATA_END,     /* in: handle; out: word */
+    VMMCB_CLEAR_END,    /* in: handle */
+    VMMCB_BLOCK,
+    VMMCB_UNBLOCK,  /* out: levels left */
+    VMMCB_HANDLERS, /* the handlers' thread asks for a job; out: function, address, value */
+    VMMCB_CANCEL    /* in: address of the record that C has abandoned; it is not completed */
+};
+
+/* Flags of VMMCB_SEND and VMMCB_GET. */
+#define VMMCB_NOTIFY 1u
+#define VMMCB_ASYNC 2u
+
+/* Flags of VMMCB_EXPORT. */
+#define VMMCB_EXPORT_READ 1u
+#define VMMCB_EXPORT_WRITE 2u
+#define VMMCB_EXPORT_REDIRECTABLE 4u
+#define VMMCB_EXPORT_GLOBAL 8u
+
+/*
+ * Codes that only the boundary has. VMMCB_WOULD_WAIT: nothing was done, C queues the record.
+ * VMMCB_SENT: the message is framed and not all of it written; C queues a fence with the same in[].
+ */
+#define VMMCB_WOULD_WAIT 1
+#define VMMCB_SENT 2
+
+/* Messages of the stream up to this length are copied into the record by C. */
+#define VMMCB_SMALL 448u
+
+#define VMMCB_TEXT 256
+
+enum { VMMCB_PENDING, VMMCB_DONE, VMMCB_FILLING };
+
+/*
+ * A record is one operation. It lies in a mapping of its own, which C makes and unmaps. While it is
+ * pending it is Go's, otherwise C's.
+ */
+struct vmmcb_record {
+    uint32_t word; /* a futex: VMMCB_FILLING, _PENDING until Go has completed it, then _DONE */
+    uint32_t op;
+    int32_t code;
+    uint32_t in_handler; /* the thread runs a notification handler */
+    struct vmmcb_record *next;
+    uint64_t in[7];
+    uint64_t out[4];
+    uint32_t data_len;
+    uint32_t data_cap;
+    char text[VMMCB_TEXT]; /* why it failed, with a zero at the end */
+    /* C's own: the record of an interrupted call, and the frame of this one. */
+    struct vmmcb_record *outer;
+    uintptr_t frame;
+    unsigned char data[]; /* data_cap bytes */
+};
+
+/* An import, as far as C must know it. Go writes it; `handle` is stored last and cleared first. */
+struct vmmcb_import {
+    uint64_t handle; /* 0: closed */
+    uint64_t begin;  /* the first address in DestSpace */
+    uint64_t size;   /* bytes */
+    uint32_t mapped;
+    uint32_t rights; /* VMMCB_EXPORT_READ, VMMCB_EXPORT_WRITE */
+};
+
+/* DestSpace: an address >> VMMCB_TOP_SHIFT indexes `top`, and the next bits a leaf. */
+#define VMMCB_ADDR_BITS 48
+#define VMMCB_TOP_SHIFT 30
+#define VMMCB_SLOT_SHIFT 16
+#define VMMCB_TOPS (1u << (VMMCB_ADDR_BITS - VMMCB_TOP_SHIFT))
+#define VMMCB_SLOTS (1u << (VMMCB_TOP_SHIFT - VMMCB_SLOT_SHIFT))
+#define VMMCB_IMPORTS (1u << 20)
+#define VMMCB_NO_IMPORT 0x80000000u /* a slot of DestSpace that no import has */
+
+/* What both parts share. C makes it, and gives it to vmmcgo_start. */
+struct vmmcb_shared {
+    uint32_t layout;
+    int32_t event;             /* the descriptor of an eventfd */
+    struct vmmcb_record *head; /* the list of queued records, newest first */
+    int32_t debug;             /* the level of vmmc_SetDebugLevel */
+    uint32_t now_calls;        /* how often C has called vmmcgo_now */
+    uint32_t queued;           /* how often C has queued a record */
+    const char *env[16];        /* NAME=VALUE as the C program sees it; ends with a null pointer */
+    uint32_t **top;            /* VMMCB_TOPS leaves of VMMCB_SLOTS numbers of imports, 0 for none */
+    struct vmmcb_import *imports; /* VMMCB_IMPORTS entries */
+};
+
+#endif

@@ -1,0 +1,176 @@
+/* Sends and gets by address, and asynchronous requests. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "core.h"
+
+/* The longest that Go is asked to do at once, on this thread. Longer ones wait in Go. */
+#define LONGEST_MAPPED 65536u
+#define LONGEST_ASYNC 262144u
+
+/* What a call knows of its destination or source in DestSpace. */
+struct place {
+    uint32_t number;
+    uint64_t handle;
+    uint64_t offset;
+    uint32_t mapped;
+};
+
+/*
+ * The number of the import whose slots an address lies in, VMMCB_NO_IMPORT for those of none, and 0
+ * outside of DestSpace.
+ */
+uint32_t vmmc_import_at(uintptr_t a) {
+    struct vmmcb_shared *s = vmmc_shared;
+    if (!s || a >> VMMCB_ADDR_BITS != 0) {
+        return 0;
+    }
+    uint32_t *leaf = __atomic_load_n(&s->top[a >> VMMCB_TOP_SHIFT], __ATOMIC_ACQUIRE);
+    return leaf ? __atomic_load_n(&leaf[a >> VMMCB_SLOT_SHIFT & (VMMCB_SLOTS - 1)],
+                                  __ATOMIC_ACQUIRE)
+                : 0;
+}
+
+int vmmc_in_dest_space(uintptr_t a) { return vmmc_import_at(a) != 0; }
+
+/* Finds the import that has all of [a, a+bytes). */
+static int find(uintptr_t a, uint64_t bytes, struct place *p) {
+    uint32_t i = vmmc_import_at(a);
+    if (i == 0 || i >= VMMCB_IMPORTS /* VMMCB_NO_IMPORT */) {
+        return vmmcErr_BadProxyAddr;
+    }
+    struct vmmcb_import *im = &vmmc_shared->imports[i];
+    uint64_t handle = __atomic_load_n(&im->handle, __ATOMIC_ACQUIRE);
+    uint64_t begin = __atomic_load_n(&im->begin, __ATOMIC_ACQUIRE);
+    uint64_t size = __atomic_load_n(&im->size, __ATOMIC_ACQUIRE);
+    uint32_t mapped = __atomic_load_n(&im->mapped, __ATOMIC_ACQUIRE);
+    /* An entry is closed before it is used again, so an unchanged handle makes it one import's. */
+    if (handle == 0 || __atomic_load_n(&im->handle, __ATOMIC_RELAXED) != handle) {
+        return vmmcErr_BadProxyAddr;
+    }
+    if (a < begin || a - begin > size || bytes > size - (a - begin)) {
+        return vmmcErr_BadProxyAddr;
+    }
+    *p = (struct place){i, handle, a - begin, mapped};
+    return 0;
+}
+
+static uint64_t longest_now(int get, uint32_t how, uint32_t mapped) {
+    if (how & VMMCB_ASYNC) {
+        return LONGEST_ASYNC;
+    }
+    if (mapped) {
+        return LONGEST_MAPPED;
+    }
+    return get ? 0 : VMMCB_SMALL; /* a reply takes a round trip */
+}
+
+/* Sends or gets: `local` is this process's memory, `far` an address in DestSpace. */
+static int transfer(uint32_t op, const void *local, const void *far, uint32 nwords, uint32_t how,
+                    vmmc_async_handle_t *request) {
+    struct place p;
+    uint64_t bytes = (uint64_t)nwords * 4;
+    int get = op == VMMCB_GET;
+    if (request) {
+        memset(request, 0, sizeof *request);
+    }
+    if (!local || !far || (how & VMMCB_ASYNC && !request)) {
+        return vmmc_fail(vmmcErr_BadArg, get ? "get: an address is NULL" : "send: an address is NULL");
+    }
+    if (((uintptr_t)local | (uintptr_t)far) % 4 != 0) {
+        return vmmc_fail(vmmcErr_BadAlignment, get ? "get: an address is not aligned to 4 bytes"
+                                                   : "send: an address is not aligned to 4 bytes");
+    }
+    if (nwords == 0) {
+        return vmmc_fail(vmmcErr_BadSize, get ? "get: no words" : "send: no words");
+    }
+    int code = vmmc_ready();
+    if (code != 0) {
+        return code;
+    }
+    if ((uintptr_t)local > UINTPTR_MAX - bytes || vmmc_in_dest_space((uintptr_t)local)) {
+        return vmmc_fail(vmmcErr_BadArg, get ? "get: the destination is no memory of this process"
+                                             : "send: the source is no memory of this process");
+    }
+    code = find((uintptr_t)far, bytes, &p);
+    if (code != 0) {
+        return vmmc_fail(code, get ? "get: the source does not lie within one import"
+                                   : "send: the destination does not lie within one import");
+    }
+    struct thread *t = vmmc_thread();
+    struct vmmcb_record *r = t ? vmmc_begin(t, op, VMMCB_SMALL) : NULL;
+    if (!r) {
+        return vmmc_fail(vmmcErr_NoMem, "send or get: no memory for a record");
+    }
+    if (!get && bytes <= VMMCB_SMALL && !(how & VMMCB_ASYNC)) {
+        memcpy(r->data, local, bytes); /* a fault is the program's own, here and not in Go */
+        local = r->data;
+    }
+    r->in[0] = p.number;
+    r->in[1] = p.handle;
+    r->in[2] = p.offset;
+    r->in[3] = (uintptr_t)local;
+    r->in[4] = bytes;
+    r->in[5] = how;
+    code = VMMCB_WOULD_WAIT;
+    if (!t->in_handler && bytes <= longest_now(get, how, p.mapped)) {
+        code = vmmc_now(t, r);
+    }
+    if (code == VMMCB_WOULD_WAIT) {
+        vmmc_queue(t, r);
+    } else if (code == VMMCB_SENT) {
+        r->op = VMMCB_FENCE;
+        vmmc_queue(t, r);
+    }
+    if (request && r->code == 0) {
+        memcpy(request->vmmc_opaque, r->out, sizeof request->vmmc_opaque);
+    }
+    return vmmc_end(t, r);
+}
+
+API vmmc_result_t vmmc_SendData(int32 *src, int32 *dst, uint32 nwords) {
+    return transfer(VMMCB_SEND, src, dst, nwords, 0, NULL);
+}
+
+API vmmc_result_t vmmc_SendDataNotify(int32 *src, int32 *dst, uint32 nwords) {
+    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_NOTIFY, NULL);
+}
+
+API vmmc_result_t vmmc_SendDataAsync(int32 *src, int32 *dst, uint32 nwords,
+                                     vmmc_async_handle_t *handle) {
+    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC, handle);
+}
+
+API vmmc_result_t vmmc_SendDataAsyncNotify(int32 *src, int32 *dst, uint32 nwords,
+                                           vmmc_async_handle_t *handle) {
+    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC | VMMCB_NOTIFY, handle);
+}
+
+API vmmc_result_t vmmc_GetData(int32 *dst, int32 *src, uint32 nwords) {
+    return transfer(VMMCB_GET, dst, src, nwords, 0, NULL);
+}
+
+API vmmc_result_t vmmc_GetDataAsync(int32 *dst, int32 *src, uint32 nwords,
+                                    vmmc_async_handle_t *handle) {
+    return transfer(VMMCB_GET, dst, src, nwords, VMMCB_ASYNC, handle);
+}
+
+API vmmc_result_t vmmc_AsyncStatus(vmmc_async_handle_t *handle) {
+    if (!handle) {
+        return vmmc_fail(vmmcErr_BadArg, "ask for a request: the handle is NULL");
+    }
+    int code = vmmc_ready();
+    if (code != 0) {
+        return code;
+    }
+    struct thread *t = vmmc_thread();
+    struct vmmcb_record *r = t ? vmmc_begin(t, VMMCB_STATUS, 0) : NULL;
+    if (!r) {
+        return vmmc_fail(vmmcErr_NoMem, "ask for a request: no memory for a record");
+    }
+    memcpy(r->in, handle->vmmc_opaque, sizeof handle->vmmc_opaque);
+    if (t->in_handler || vmmc_now(t, r) == VMMCB_WOULD_WAIT) {
+        vmmc_queue(t, r);
+    }
+    return vmmc_end(t, r);
+}

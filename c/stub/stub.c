@@ -1,0 +1,480 @@
+/*
+ * A stand-in for libvmmc-go, for valgrind and the sanitizers, which cannot look into a Go runtime.
+ * It has one node and one process, which imports its own exports. `make STUB=1` builds it in the
+ * place of the Go part. It checks the C part of the library, and nothing else.
+ */
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "boundary.h"
+#include "vmmc.h"
+
+#define API __attribute__((visibility("default")))
+#define NODE 1
+#define PID 4711
+#define MANY 512
+#define SLOT (1u << VMMCB_SLOT_SHIFT)
+
+API void vmmcgo_start(struct vmmcb_record *r);
+API void vmmcgo_now(struct vmmcb_record *r);
+
+static struct export_entry {
+    uint64_t handle, at, size, id, handler, end;
+    uint64_t redir_off, redir_n, redir_to, redirected, first;
+    int posted, has_end, redirectable;
+} exports[MANY];
+
+static struct import_entry {
+    uint64_t handle, id, begin;
+    int pending, given;
+} imports[MANY];
+
+static struct job {
+    uint64_t handler, at;
+    uint32_t value;
+} jobs[MANY];
+
+static struct vmmcb_shared *shared;
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t next_handle = 1, base, last_request;
+static unsigned jobs_in, jobs_out;
+static int blocked, in_handler;
+static struct vmmcb_record *waiting, *idle; /* imports that wait for an export; the handlers' thread */
+static void *memories[MANY];
+static size_t memory_sizes[MANY];
+
+static void finish(struct vmmcb_record *r, int code) {
+    r->code = code;
+    snprintf(r->text, sizeof r->text, "%s", code < 0 ? "the stub says no" : "");
+    __atomic_store_n(&r->word, VMMCB_DONE, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &r->word, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static struct export_entry *export_of(uint64_t h) {
+    for (int i = 0; i < MANY; i++) {
+        if (h != 0 && exports[i].handle == h) {
+            return &exports[i];
+        }
+    }
+    return NULL;
+}
+
+static struct export_entry *export_with(uint64_t id) {
+    for (int i = 0; i < MANY; i++) {
+        if (exports[i].handle && exports[i].id == id) {
+            return &exports[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t handle(uint64_t kind, uint64_t number) {
+    return next_handle++ << 24 | kind << 20 | number;
+}
+
+static void set_slots(uint64_t begin, uint64_t n, uint32_t v) {
+    for (uint64_t a = begin; n > 0; n--, a += SLOT) {
+        uint32_t *leaf = shared->top[a >> VMMCB_TOP_SHIFT];
+        __atomic_store_n(&leaf[a >> VMMCB_SLOT_SHIFT & (VMMCB_SLOTS - 1)], v, __ATOMIC_RELEASE);
+    }
+}
+
+/* Each import has a slot, and one behind it: no export is longer. */
+static int reserve(void) {
+    size_t size = 2 * MANY * (size_t)SLOT;
+    char *p = mmap(NULL, size + SLOT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        return -1;
+    }
+    base = ((uint64_t)(uintptr_t)p + SLOT - 1) & ~(uint64_t)(SLOT - 1);
+    for (uint64_t i = base >> VMMCB_TOP_SHIFT; i <= (base + size - 1) >> VMMCB_TOP_SHIFT; i++) {
+        void *leaf = mmap(NULL, VMMCB_SLOTS * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (leaf == MAP_FAILED) {
+            return -1;
+        }
+        shared->top[i] = leaf;
+    }
+    set_slots(base, size / SLOT, VMMCB_NO_IMPORT);
+    return 0;
+}
+
+static void open_import(struct import_entry *i, struct export_entry *e) {
+    uint32_t number = (uint32_t)(i - imports) + 1;
+    struct vmmcb_import *c = &shared->imports[number];
+    i->begin = base + (uint64_t)(i - imports) * 2 * SLOT;
+    c->begin = i->begin;
+    c->size = e->size;
+    c->mapped = 1;
+    __atomic_store_n(&c->handle, i->handle, __ATOMIC_RELEASE);
+    set_slots(i->begin, 1, number);
+    i->pending = 0;
+}
+
+static struct import_entry *new_import(uint64_t id) {
+    for (int i = 0; i < MANY; i++) {
+        if (!imports[i].handle) {
+            imports[i] = (struct import_entry){.handle = handle(1, (uint64_t)i + 1), .id = id, .pending = 1};
+            return &imports[i];
+        }
+    }
+    return NULL;
+}
+
+static struct import_entry *import_of(uint64_t h) {
+    for (int i = 0; i < MANY; i++) {
+        if (h != 0 && imports[i].handle == h) {
+            return &imports[i];
+        }
+    }
+    return NULL;
+}
+
+static void give_import(struct vmmcb_record *r, struct import_entry *i, struct export_entry *e) {
+    i->given = 1;
+    r->out[0] = i->handle;
+    r->out[1] = i->begin;
+    r->out[2] = e->size;
+}
+
+static void give_job(void) {
+    if (idle && !in_handler && blocked == 0 && jobs_out != jobs_in) {
+        struct vmmcb_record *r = idle;
+        struct job *j = &jobs[jobs_out++ % MANY];
+        idle = NULL;
+        in_handler = 1;
+        r->out[0] = j->handler;
+        r->out[1] = j->at;
+        r->out[2] = j->value;
+        finish(r, 0);
+    }
+}
+
+static void store(struct export_entry *e, uint64_t off, const void *src, uint64_t n, int note) {
+    char *at = (char *)(uintptr_t)e->at + off;
+    uint32_t last;
+    memcpy(&last, (const char *)src + n - 4, 4);
+    if (e->posted && !e->redirected && off >= e->redir_off && off + n <= e->redir_off + e->redir_n) {
+        e->first = off - e->redir_off;
+        e->redirected = n;
+        at = (char *)(uintptr_t)e->redir_to + e->first;
+    }
+    memmove(at, src, n - 4);
+    __atomic_store_n((uint32_t *)(void *)(at + n - 4), last, __ATOMIC_SEQ_CST);
+    if (e->redirectable) {
+        e->has_end = 1;
+        e->end = (off + n) / 4 - 1;
+    }
+    if (note && e->handler) {
+        jobs[jobs_in++ % MANY] = (struct job){e->handler, (uint64_t)(uintptr_t)(at + n - 4), last};
+        give_job();
+    }
+}
+
+/* The code of an operation, or VMMCB_WOULD_WAIT if it stays pending. mu is held. */
+static int run(struct vmmcb_record *r) {
+    struct export_entry *e;
+    struct import_entry *i;
+    switch (r->op) {
+    case VMMCB_SELF:
+        r->out[0] = NODE;
+        r->out[1] = PID;
+        r->data_len = (uint32_t)snprintf((char *)r->data, r->data_cap, "stub") + 1;
+        return 0;
+    case VMMCB_HOSTS:
+        r->out[0] = 1;
+        memcpy(r->data, &(uint64_t){NODE}, 8);
+        r->data_len = 8;
+        return 0;
+    case VMMCB_FIND_NODE:
+        r->out[0] = NODE;
+        return r->data_len == 4 && memcmp(r->data, "stub", 4) == 0 ? 0 : vmmcErr_NoSuchNode;
+    case VMMCB_NODE_NAME:
+        r->data_len = (uint32_t)snprintf((char *)r->data, r->data_cap, "stub") + 1;
+        return r->in[0] == NODE ? 0 : vmmcErr_NoSuchNode;
+    case VMMCB_PARENT:
+        return vmmcErr_NoParent;
+    case VMMCB_SPAWN:
+        return r->in[0] != NODE ? vmmcErr_NoSuchNode : vmmcErr_BadArg;
+    case VMMCB_DEBUG:
+        return 0;
+    case VMMCB_ALLOC:
+        if (r->in[0] == 0 || r->in[0] % 4 || r->in[0] > 1 << 30) {
+            return vmmcErr_BadSize;
+        }
+        for (int k = 0; k < MANY; k++) {
+            if (!memories[k]) {
+                void *p = mmap(NULL, r->in[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                if (p == MAP_FAILED) {
+                    return vmmcErr_NoMem;
+                }
+                memories[k] = p;
+                memory_sizes[k] = r->in[0];
+                r->out[0] = (uintptr_t)p;
+                return 0;
+            }
+        }
+        return vmmcErr_NoMem;
+    case VMMCB_FREE:
+        for (int k = 0; k < MANY; k++) {
+            if (memories[k] && (uintptr_t)memories[k] == r->in[0]) {
+                for (int j = 0; j < MANY; j++) {
+                    if (exports[j].handle && exports[j].at >= r->in[0] &&
+                        exports[j].at < r->in[0] + memory_sizes[k]) {
+                        return vmmcErr_BadRbufState;
+                    }
+                }
+                munmap(memories[k], memory_sizes[k]);
+                memories[k] = NULL;
+                return 0;
+            }
+        }
+        return vmmcErr_BadArg;
+    case VMMCB_EXPORT:
+        if (r->in[1] > SLOT) {
+            return vmmcErr_NoMem;
+        }
+        if (export_with(r->in[2])) {
+            return vmmcErr_BufAlreadyExists;
+        }
+        e = NULL;
+        for (int k = 0; k < MANY; k++) {
+            if (!exports[k].handle) {
+                e = e ? e : &exports[k];
+            } else if (r->in[0] < exports[k].at + exports[k].size && exports[k].at < r->in[0] + r->in[1]) {
+                return vmmcErr_OverlappedBufs;
+            }
+        }
+        if (r->in[4] & VMMCB_EXPORT_GLOBAL) {
+            int found = 0;
+            for (int k = 0; k < MANY; k++) {
+                found |= memories[k] && (uintptr_t)memories[k] == r->in[0];
+            }
+            if (!found) {
+                return vmmcErr_BadArg;
+            }
+        }
+        if (!e) {
+            return vmmcErr_NoMem;
+        }
+        *e = (struct export_entry){.handle = handle(0xe, (uint64_t)(e - exports) + 1), .at = r->in[0],
+                                   .size = r->in[1], .id = r->in[2], .handler = r->in[3],
+                                   .redirectable = (r->in[4] & VMMCB_EXPORT_REDIRECTABLE) != 0};
+        r->out[0] = e->handle;
+        for (struct vmmcb_record **w = &waiting; *w;) {
+            struct vmmcb_record *q = *w;
+            if (q->in[2] == e->id && (i = new_import(e->id))) {
+                *w = q->next;
+                open_import(i, e);
+                give_import(q, i, e);
+                finish(q, 0);
+            } else {
+                w = &q->next;
+            }
+        }
+        return 0;
+    case VMMCB_UNEXPORT:
+    case VMMCB_DATA_END:
+    case VMMCB_CLEAR_END:
+    case VMMCB_POST_REDIR:
+    case VMMCB_END_REDIR:
+        e = export_of(r->in[0]);
+        if (!e) {
+            return (r->in[0] >> 20 & 15) == 0xe ? vmmcErr_BadRbufState : vmmcErr_BadArg;
+        }
+        switch (r->op) {
+        case VMMCB_UNEXPORT:
+            if (blocked && jobs_in != jobs_out) {
+                return vmmcErr_BlockedNotifications;
+            }
+            e->handle = 0;
+            return 0;
+        case VMMCB_DATA_END:
+            r->out[0] = e->end;
+            return e->has_end ? 0 : vmmcErr_NoSuchError;
+        case VMMCB_CLEAR_END:
+            e->has_end = 0;
+            return 0;
+        case VMMCB_POST_REDIR:
+            if (!e->redirectable) {
+                return vmmcErr_NotRedirectable;
+            }
+            if (e->posted) {
+                return vmmcErr_BadRbufState;
+            }
+            e->posted = 1;
+            e->redirected = e->first = 0;
+            e->redir_off = r->in[1];
+            e->redir_n = r->in[2];
+            e->redir_to = r->in[3];
+            return 0;
+        default:
+            if (!e->posted) {
+                return vmmcErr_BadRbufState;
+            }
+            e->posted = 0;
+            r->out[0] = e->redirected;
+            r->out[1] = e->first;
+            return 0;
+        }
+    case VMMCB_IMPORT:
+    case VMMCB_IMPORT_BEGIN:
+        if (r->in_handler) {
+            return vmmcErr_NotInHandler;
+        }
+        if (r->in[0] != NODE) {
+            return vmmcErr_NoSuchNode;
+        }
+        if (r->in[1] != PID) {
+            return vmmcErr_NoSuchProcess;
+        }
+        e = export_with(r->in[2]);
+        if (r->op == VMMCB_IMPORT_BEGIN) {
+            i = new_import(r->in[2]);
+            r->out[0] = i ? i->handle : 0;
+            return i ? 0 : vmmcErr_NoMem;
+        }
+        if (!e) {
+            r->next = waiting;
+            waiting = r;
+            return VMMCB_WOULD_WAIT;
+        }
+        i = new_import(e->id);
+        if (!i) {
+            return vmmcErr_NoMem;
+        }
+        open_import(i, e);
+        give_import(r, i, e);
+        return 0;
+    case VMMCB_IMPORT_STATE:
+        i = import_of(r->in[0]);
+        if (!i) {
+            return vmmcErr_BadAsyncHandle;
+        }
+        if (i->given) {
+            return vmmcErr_StaleHandle;
+        }
+        e = export_with(i->id);
+        if (!e) {
+            return vmmcErr_InProgress;
+        }
+        open_import(i, e);
+        give_import(r, i, e);
+        return 0;
+    case VMMCB_UNIMPORT:
+        i = import_of(r->in[0]);
+        if (!i) {
+            return (r->in[0] >> 20 & 15) == 1 ? vmmcErr_BadIbufState : vmmcErr_BadArg;
+        }
+        if (i->begin) {
+            set_slots(i->begin, 1, VMMCB_NO_IMPORT);
+            __atomic_store_n(&shared->imports[i - imports + 1].handle, 0, __ATOMIC_RELEASE);
+        }
+        i->handle = i->begin = 0;
+        return 0;
+    case VMMCB_SEND:
+    case VMMCB_GET:
+        i = import_of(r->in[1]);
+        e = i ? export_with(i->id) : NULL;
+        if (!e) {
+            return vmmcErr_Revoked;
+        }
+        if (r->op == VMMCB_GET) {
+            memcpy((void *)(uintptr_t)r->in[3], (void *)(uintptr_t)(e->at + r->in[2]), r->in[4]);
+        } else {
+            store(e, r->in[2], (void *)(uintptr_t)r->in[3], r->in[4], r->in[5] & VMMCB_NOTIFY);
+        }
+        if (r->in[5] & VMMCB_ASYNC) {
+            r->out[0] = ++last_request;
+            r->out[1] = r->out[0] * 77;
+        }
+        return 0;
+    case VMMCB_STATUS:
+        return r->in[0] != 0 && r->in[1] == r->in[0] * 77 ? 0 : vmmcErr_BadAsyncHandle;
+    case VMMCB_BLOCK:
+        blocked++;
+        return 0;
+    case VMMCB_UNBLOCK:
+        if (blocked == 0 && r->in_handler) {
+            return vmmcErr_NotInHandler;
+        }
+        blocked -= blocked > 0;
+        r->out[0] = (uint64_t)blocked + r->in_handler;
+        give_job();
+        return 0;
+    }
+    return vmmcErr_BadConfig;
+}
+
+static void queued(struct vmmcb_record *r) {
+    if (r->op == VMMCB_CANCEL) {
+        for (struct vmmcb_record **w = &waiting; *w; w = &(*w)->next) {
+            if ((uintptr_t)*w == r->in[0]) {
+                struct vmmcb_record *q = *w;
+                *w = q->next;
+                finish(q, vmmcErr_Canceled);
+                break;
+            }
+        }
+        finish(r, 0);
+    } else if (r->op == VMMCB_HANDLERS) {
+        idle = r;
+        in_handler = 0;
+        give_job();
+    } else {
+        int code = run(r);
+        if (code != VMMCB_WOULD_WAIT) {
+            finish(r, code);
+        }
+    }
+}
+
+static void *serve(void *unused) {
+    (void)unused;
+    for (;;) {
+        struct pollfd p = {shared->event, POLLIN, 0};
+        uint64_t n;
+        poll(&p, 1, -1);
+        if (read(shared->event, &n, sizeof n) != sizeof n) {
+            continue;
+        }
+        struct vmmcb_record *r = __atomic_exchange_n(&shared->head, NULL, __ATOMIC_SEQ_CST), *list = NULL;
+        while (r) {
+            struct vmmcb_record *next = r->next;
+            r->next = list;
+            list = r;
+            r = next;
+        }
+        pthread_mutex_lock(&mu);
+        while (list) {
+            r = list;
+            list = r->next;
+            queued(r);
+        }
+        pthread_mutex_unlock(&mu);
+    }
+    return NULL;
+}
+
+void vmmcgo_start(struct vmmcb_record *r) {
+    pthread_t t;
+    shared = (struct vmmcb_shared *)(uintptr_t)r->in[0];
+    r->code = shared->layout != VMMC_LAYOUT ? vmmcErr_BadConfig : 0;
+    if (r->code == 0 && (reserve() != 0 || pthread_create(&t, NULL, serve, NULL) != 0)) {
+        r->code = vmmcErr_NoMem;
+    }
+}
+
+void vmmcgo_now(struct vmmcb_record *r) {
+    pthread_mutex_lock(&mu);
+    r->code = run(r);
+    pthread_mutex_unlock(&mu);
+}
