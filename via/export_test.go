@@ -1,0 +1,86 @@
+package via
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// Unmap has the links that the NIC makes later go by the stream.
+func (n *NIC) Unmap() { n.export = append(n.export, vmmc.Unmapped()) }
+
+// Links is how many other NICs it is joined with.
+func (n *NIC) Links() int { return len(n.linkList()) }
+
+// Poke lets f write to the peer's buffer of the NIC's first link, as a false peer can. end is the
+// position behind the last message that the NIC has sent.
+func (n *NIC) Poke(f func(im *vmmc.Import, end uint32) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.linkList()) == 0 {
+		return errors.New("there is no link")
+	}
+	l := n.linkList()[0]
+	return f(l.im, l.sent)
+}
+
+// The layout that a false peer writes to.
+const (
+	HeadOff    = headOff
+	TakenOff   = takenOff
+	RingOff    = ringOff
+	RingSize   = ringSize
+	HeaderSize = headerSize
+	Kinds      = kindData + 1
+)
+
+// Message encodes a message of a kind with any other fields.
+func Message(kind, flags uint8, conn, size, total, number, taken uint32) []byte {
+	b := make([]byte, headerSize)
+	h := header{
+		kind: kind, flags: flags, conn: conn, size: size, total: total, immediate: number,
+		number: number, taken: taken, status: number,
+	}
+	h.encode(b)
+	return b
+}
+
+// Forge sends a false message, after those that the NIC has sent. It returns false when there is no
+// room for it.
+func (n *NIC) Forge(ctx context.Context, message []byte) error {
+	return n.Poke(func(im *vmmc.Import, end uint32) error {
+		at := int(end % ringSize)
+		size := padded(len(message))
+		if at+size > ringSize {
+			return errors.New("the ring ends")
+		}
+		b := make([]byte, size)
+		copy(b, message)
+		if err := im.SendSignal(ctx, b, ringOff+at, end+uint32(size), headOff); err != nil {
+			return err
+		}
+		n.linkList()[0].sent = end + uint32(size)
+		return nil
+	})
+}
+
+// Word encodes a word.
+func Word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
+
+// Conns are the numbers of the VI's connection, here and there.
+func (vi *VI) Conns() (own, peer uint32) {
+	vi.n.mu.Lock()
+	defer vi.n.mu.Unlock()
+	return vi.conn, vi.peer
+}
+
+// WalkStates walks the table of a VI's states.
+func WalkStates() error {
+	return transitions.Walk(Failed, func(from, to State) State {
+		vi := VI{state: from}
+		vi.setState(to)
+		return vi.state
+	})
+}

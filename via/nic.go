@@ -1,0 +1,352 @@
+package via
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
+)
+
+// The limits of a NIC.
+const (
+	maxTags           = 1024
+	maxRegions        = 1 << 20
+	maxVIs            = 1024
+	maxDescriptors    = 1024 // of a queue
+	maxSegments       = 252
+	maxCQs            = 1024
+	maxCQEntries      = 1 << 20
+	maxTransfer       = 1 << 20
+	maxDiscriminator  = 32
+	maxWaitingRequest = 1024 // of a listener, and of a link
+)
+
+// NIC is one opening of a device (VIP_NIC_HANDLE). All methods of it and of what it has may be
+// called concurrently.
+//
+// Experimental: it may change in any release.
+type NIC struct {
+	p      *vmmc.Process
+	device string
+	number uint32
+	addr   HostAddress
+	export []vmmc.ExportOption // of the buffers of links
+	dials  *semaphore.Semaphore
+
+	links    atomic.Pointer[[]*link] // Replaced as a whole, under mu.
+	looks    atomic.Uint64           // see hasNews
+	sleepers atomic.Int32            // goroutines that wait for a completion or a request
+
+	mu         sync.Mutex
+	closed     bool
+	tags       int
+	regions    map[Handle]*Memory
+	lastHandle Handle
+	vis        map[*VI]struct{}
+	cqs        map[*CompletionQueue]struct{}
+	conns      []*VI // by the slots of connection numbers
+	freeSlots  []uint32
+	generation uint32 // of connection numbers
+	listeners  map[string]*Listener
+
+	onError    func(AsyncError)
+	errs       []AsyncError // not told yet
+	dispatches bool         // reports whether a goroutine tells errs
+	dispatched sync.Cond    // on mu: errs are told
+
+	ctx context.Context //nolint:containedctx // ends with Close
+	end context.CancelFunc
+	wg  sync.WaitGroup // goroutines of links, and that of errs
+}
+
+// NICAttributes are the limits of a NIC (VIP_NIC_ATTRIBUTES).
+//
+// Experimental: it may change in any release.
+type NICAttributes struct {
+	Device               string
+	Address              HostAddress
+	MaxDiscriminator     int // bytes
+	MaxRegions           int
+	MaxVIs               int
+	MaxDescriptors       int // of a queue
+	MaxSegments          int // of a descriptor
+	MaxCompletionQueues  int
+	MaxCompletionEntries int
+	MaxTransferSize      int // bytes
+	NativeMTU            int // bytes
+	MaxTags              int
+	Levels               Level // all that are offered
+}
+
+var numbers atomic.Uint32
+
+// devices are the names that programs use.
+var devices = regexp.MustCompile(`^(VINIC|nic|/dev/clanvi)[0-9]$|^/dev/via_lo$`)
+
+// Open opens a NIC (VipOpenNic). Each open of a device gives a NIC of its own. Devices are
+// "/dev/via_lo", "/dev/clanvi0" to 9, "VINIC0" to 9 and "nic0" to 9. They differ in nothing.
+// Errors: [ErrInvalidParameter] for another device and for a nil process.
+//
+// Experimental: it may change in any release.
+func Open(p *vmmc.Process, device string) (*NIC, error) {
+	const op = "open a NIC"
+	if p == nil {
+		return nil, fail(op, ErrInvalidParameter, "the process is nil")
+	}
+	if !devices.MatchString(device) {
+		return nil, fail(op, ErrInvalidParameter, "no device %q: try \"nic0\"", device)
+	}
+	name, err := p.NodeToName(p.Node())
+	if err != nil {
+		return nil, &Error{Op: op, Code: ErrResource, Err: err}
+	}
+	n := &NIC{
+		p: p, device: device, number: numbers.Add(1), addr: hashName(name), dials: semaphore.New(1),
+		regions: map[Handle]*Memory{}, vis: map[*VI]struct{}{}, cqs: map[*CompletionQueue]struct{}{},
+		listeners: map[string]*Listener{}, conns: make([]*VI, maxVIs),
+	}
+	for i := range uint32(maxVIs) {
+		n.freeSlots = append(n.freeSlots, maxVIs-1-i)
+	}
+	n.dispatched.L = &n.mu
+	n.links.Store(new([]*link))
+	n.ctx, n.end = context.WithCancel(context.Background())
+	return n, nil
+}
+
+func errNICClosed(op string) error { return fail(op, ErrInvalidParameter, "the NIC is closed") }
+
+// Attributes are the NIC's limits (VipQueryNic). They never change.
+//
+// Experimental: it may change in any release.
+func (n *NIC) Attributes() NICAttributes {
+	return NICAttributes{
+		Device: n.device, Address: n.addr, MaxDiscriminator: maxDiscriminator,
+		MaxRegions: maxRegions, MaxVIs: maxVIs, MaxDescriptors: maxDescriptors,
+		MaxSegments: maxSegments, MaxCompletionQueues: maxCQs, MaxCompletionEntries: maxCQEntries,
+		MaxTransferSize: maxTransfer, NativeMTU: maxFragment, MaxTags: maxTags, Levels: allLevels,
+	}
+}
+
+// OnError sets what is called for each asynchronous error (VipErrorCallback); nil restores the
+// default, which logs by [slog.Default]. The calls are made one after another, by a goroutine of
+// the NIC. The handler may call this package, but not [NIC.Close].
+//
+// Experimental: it may change in any release.
+func (n *NIC) OnError(h func(AsyncError)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.onError = h
+}
+
+// raise has an asynchronous error told. mu is held.
+func (n *NIC) raise(e AsyncError) {
+	e.NIC = n
+	n.errs = append(n.errs, e)
+	if !n.dispatches {
+		n.dispatches = true
+		n.wg.Go(n.dispatch)
+	}
+}
+
+// dispatch tells asynchronous errors until there are none.
+func (n *NIC) dispatch() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(n.errs) > 0 {
+		e, h := n.errs[0], n.onError
+		n.errs = n.errs[1:]
+		n.mu.Unlock()
+		if h != nil {
+			h(e)
+		} else {
+			slog.Warn("via: asynchronous error", "code", e.Code.String(), "cause", e.Err)
+		}
+		n.mu.Lock()
+	}
+	n.errs, n.dispatches = nil, false
+}
+
+// Close closes the NIC (VipCloseNic) with all that it has: VIs are disconnected and destroyed,
+// listeners closed, calls that wait return. The other ends of its VIs go to state Error. Close
+// waits for the error handler and must not be called in it. The second call returns
+// [ErrInvalidParameter].
+//
+// Experimental: it may change in any release.
+func (n *NIC) Close() error {
+	const op = "close a NIC"
+	if vmmc.InHandler() {
+		return &Error{Op: op, Code: ErrInvalidState, Err: vmmc.ErrNotInHandler}
+	}
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return errNICClosed(op)
+	}
+	n.closed = true
+	listeners := make([]*Listener, 0, len(n.listeners))
+	for _, l := range n.listeners {
+		listeners = append(listeners, l)
+	}
+	n.mu.Unlock()
+	var err error
+	for _, l := range listeners { // no link is made after that
+		err = errors.Join(err, l.Close())
+	}
+	n.end()
+	_ = n.dials.Acquire(context.Background()) // none is being dialled any more
+	n.dials.Release()
+	n.mu.Lock()
+	for vi := range n.vis {
+		vi.disconnect()
+		vi.destroy()
+	}
+	for c := range n.cqs {
+		c.gone = true
+		c.waiters.wake()
+	}
+	links := *n.links.Load()
+	for _, l := range links {
+		l.finish(nil)
+	}
+	n.mu.Unlock()
+	n.wg.Wait()
+	return err
+}
+
+// linkList returns the links.
+func (n *NIC) linkList() []*link { return *n.links.Load() }
+
+// looking is one goroutine in hasNews, in the low half of NIC.looks. The high half counts the calls:
+// while it grows the program polls.
+const looking = 1
+
+// hasNews reports whether a peer has sent something that was not taken yet. mu need not be held:
+// a link's memory stays until no goroutine is looking.
+func (n *NIC) hasNews() bool {
+	n.looks.Add(1<<32 + looking)
+	news := false
+	for _, l := range n.linkList() {
+		if l.hasNews() {
+			news = true
+			break
+		}
+	}
+	n.looks.Add(^uint64(looking - 1))
+	return news
+}
+
+// polls counts calls of hasNews.
+func (n *NIC) polls() uint32 { return uint32(n.looks.Load() >> 32) }
+
+// awaitLookers returns when no goroutine can see a link that was taken from the list.
+func (n *NIC) awaitLookers() {
+	for uint32(n.looks.Load()) != 0 {
+		runtime.Gosched()
+	}
+}
+
+// progress takes what has arrived. mu is held.
+func (n *NIC) progress() {
+	for _, l := range n.linkList() {
+		if l.hasNews() {
+			l.progress()
+		}
+	}
+}
+
+// waitList is goroutines that wait for something. Guarded by NIC.mu.
+type waitList []*waiter
+
+type waiter struct{ c chan struct{} }
+
+var waiters = sync.Pool{New: func() any { return &waiter{make(chan struct{}, 1)} }}
+
+// wake lets all waiters look again.
+func (l *waitList) wake() {
+	for i, w := range *l {
+		w.c <- struct{}{} // it is in one list, once
+		(*l)[i] = nil
+	}
+	*l = (*l)[:0]
+}
+
+// spin is how long a waiter looks by itself before it sleeps.
+const spin = 20 * time.Microsecond
+
+// sleep returns when something has arrived, or the list was woken, or with an error when the context
+// has ended. mu is held at its call and its return, and not meanwhile.
+func (n *NIC) sleep(ctx context.Context, op string, list *waitList) error {
+	if ctx.Err() != nil {
+		return contextError(ctx, op)
+	}
+	w := waiters.Get().(*waiter)
+	*list = append(*list, w)
+	n.mu.Unlock()
+	pair.At("sleep")
+	woken, err := n.spin(w), error(nil)
+	if !woken && !n.hasNews() {
+		n.sleepers.Add(1)
+		for _, l := range n.linkList() {
+			l.attend()
+		}
+		select {
+		case <-w.c:
+			woken = true
+		case <-ctx.Done():
+			err = contextError(ctx, op)
+		}
+		n.sleepers.Add(-1)
+	}
+	n.mu.Lock()
+	if !woken {
+		list.remove(w)
+	}
+	waiters.Put(w)
+	return err
+}
+
+// remove takes a waiter out of the list, or its wake-up out of its channel.
+func (l *waitList) remove(w *waiter) {
+	for i, o := range *l {
+		if o == w {
+			last := len(*l) - 1
+			(*l)[i], (*l)[last] = (*l)[last], nil
+			*l = (*l)[:last]
+			return
+		}
+	}
+	<-w.c
+}
+
+// spin polls for a while. It reports whether the waiter was woken.
+func (n *NIC) spin(w *waiter) bool {
+	for start := time.Now(); ; {
+		for range 16 {
+			select {
+			case <-w.c:
+				return true
+			default:
+			}
+			if n.hasNews() {
+				return false
+			}
+			runtime.Gosched()
+		}
+		if time.Since(start) > spin {
+			return false
+		}
+	}
+}
+
+// String names the NIC in logs.
+func (n *NIC) String() string { return fmt.Sprintf("%s of %v", n.device, n.p.ID()) }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package via_test
+
+const race = false
