@@ -23,16 +23,16 @@
  * Run: spin -a [flags] names.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef CLAIMS
-#define CLAIMS 2	/* of each node */
+#define CLAIMS 1	/* of the first node; the second one claims once */
 #endif
 #ifndef GIVE_UPS
-#define GIVE_UPS 1
+#define GIVE_UPS 0
 #endif
 #ifndef STARTS
 #define STARTS 1	/* of directory nodes, with nothing */
 #endif
 #ifndef KILLS
-#define KILLS 1		/* of a node's daemon */
+#define KILLS 0		/* of a node's daemon */
 #endif
 #define N 2
 #define D 3
@@ -185,7 +185,7 @@ proctype node(byte n) {
 	bool asked[D], killed;
 	mtype what;
 	do
-	:: claims < CLAIMS ->
+	:: claims < (n == 0 -> CLAIMS : 1) ->
 		atomic {
 			claims++; has[n] = CLAIMING; order[n]++; o = order[n];
 			got = 0; d = 0; asked[0] = false; asked[1] = false; asked[2] = false; killed = false

@@ -128,8 +128,11 @@ check ok broadcast -DN=5
 for flag in NO_FIRST FIRST_LATE TAIL_EARLY LOW_FIRST HIGH_FIRST NO_EXACT KEEP_ALL END_ONCE NO_LOOK RING_EARLY NO_LATER_LOOK PUSH_BLIND; do check broken broadcast -D$flag; done
 
 check ok names
-check ok names -DGIVE_UPS=0 -DSTARTS=2
-for flag in ONE LATE_ORDER NO_ORDER NO_HEAR NO_CLAIMING DOWN_DENIES LIST_HELD FIRST_LISTED; do check broken names -D$flag; done
+check ok names -DSTARTS=0 -DCLAIMS=2
+check ok names -DSTARTS=0 -DGIVE_UPS=1 -DKILLS=1
+for flag in ONE NO_HEAR NO_CLAIMING LIST_HELD FIRST_LISTED; do check broken names -D$flag; done
+for flag in LATE_ORDER NO_ORDER; do check broken names -DSTARTS=0 -DCLAIMS=2 -D$flag; done
+check broken names -DSTARTS=0 -DKILLS=1 -DDOWN_DENIES
 
 check ok table
 for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done
