@@ -43,7 +43,7 @@ var frozen = []string{
 }
 
 // free are the trees whose packages users do not import: they have no promise.
-var free = []string{"/examples/", "/integration/", "/proto/", "/samples/"}
+var free = []string{"/c/", "/examples/", "/integration/", "/proto/", "/samples/"}
 
 // listed is a package as `go list` describes it.
 type listed struct {
