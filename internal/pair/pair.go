@@ -13,6 +13,9 @@
 //
 // A dialler whose context ends cancels its request. Otherwise the listener would wait for an export
 // that is gone.
+//
+// The package also has what the packages above it share: exported buffers, the errors of calls, and
+// the steps of protocols, for tests.
 package pair
 
 import (
