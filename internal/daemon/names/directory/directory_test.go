@@ -451,12 +451,12 @@ func TestClaimEndsMeanwhile(t *testing.T) {
 		r := Registration{
 			Key: key("q"), Owner: nodeproto.ProcessID{Node: "n2", PID: 7, Incarnation: 1}, Serial: 1, Order: 1,
 		}
-		for _, name := range s.names { // another process claims the name at this moment
+		other.mu.Lock() // another process claims the name at this moment
+		other.own[update{r.Key, r.export()}], other.has[update{r.Key, r.export()}] = r, HoldsClaim
+		other.mu.Unlock()
+		for _, name := range s.names {
 			s.node(name).d.Update(t.Context(), []Registration{r}, nil)
 		}
-		other.mu.Lock()
-		other.has[update{r.Key, r.export()}] = HoldsClaim
-		other.mu.Unlock()
 		done := make(chan error)
 		go func() { _, err := n.publish(t.Context(), "q", 1, false); done <- err }()
 		time.Sleep(time.Second)
