@@ -4,8 +4,9 @@
 # runtime's threads keep these blocked. URG (23) needs no change without asynchronous preemption.
 set -eu
 dir=$(cd "$1" && pwd)
+mkdir -p "$dir/.runtime" # the dot hides its package from ./...
 file=$("${GO:-go}" env GOROOT)/src/runtime/sigtab_linux_generic.go
-mine=$dir/sigtab_linux_generic.go
+mine=$dir/.runtime/sigtab_linux_generic.go
 
 sed -e 's|\(/\* 17 \*/ {_SigNotify\) + _SigUnblock \(+ _SigIgn, "SIGCHLD\)|\1 \2|' \
 	-e 's|\(/\* 27 \*/ {_SigNotify\) + _SigUnblock\(, "SIGPROF\)|\1\2|' \
