@@ -256,8 +256,6 @@ API vmmc_result_t vmmc_ImportRecvBufStatus(vmmc_imphandle_t *handle, int32 **pro
     if (!handle || !proxyBuf || !nwords) {
         return vmmc_fail(vmmcErr_BadArg, "ask for an import: the handle or an address is NULL");
     }
-    *proxyBuf = NULL;
-    *nwords = 0;
     int code = begin("ask for an import: no memory for a record", VMMCB_IMPORT_STATE, &t, &r);
     if (code != 0) {
         return code;

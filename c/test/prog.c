@@ -142,8 +142,8 @@ static void wait_request(vmmc_async_handle_t *h) {
 /* The other side of receive. */
 static void sender(const char *node, int pid, int rounds) {
     vmmc_imphandle_t h, ha;
-    int32 *proxy, *answers, src[1 << 10], back[1 << 10], answer;
-    uint32 n, na;
+    int32 *proxy, *answers = NULL, src[1 << 10], back[1 << 10], answer;
+    uint32 n, na = 0;
     vmmc_node_t at = vmmc_NameToNode((char *)node);
     WANT(vmmc_ImportRecvBuf(at, (vmmc_pid_t)pid, 1, &h, &proxy, &n), 0);
     WANT(vmmc_ImportRecvBufAsync(at, (vmmc_pid_t)pid, 2, &ha), 0);
@@ -152,7 +152,10 @@ static void sender(const char *node, int pid, int rounds) {
         sched_yield();
     }
     WANT(r, 0);
+    int32 *const first = answers;
+    const uint32 words = na;
     WANT(vmmc_ImportRecvBufStatus(&ha, &answers, &na), vmmcErr_StaleHandle);
+    CHECK(first != NULL && answers == first && words != 0 && na == words);
     CHECK(n == 1024);
     WANT(vmmc_ImportRecvBufStatus(&h, &answers, &na), vmmcErr_StaleHandle);
     vmmc_imphandle_t twice;
