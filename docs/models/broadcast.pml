@@ -1,9 +1,10 @@
 /* broadcast.pml - a log of package broadcast with one reader, as broadcast/writer.go and broadcast/reader.go have it.
  * Models: a ring of S entries of two words each. The writer W appends N entries, and then closes the log. The positions first
  * and tail have two halves; W stores both of one at once, and the reader R gets them one after the other. The low half carries
- * over on the way. W moves first, writes the entry, stores tail, and rings R if that has requested it, with the entry or
- * without. If the link is busy the goroutine L rings later. R gets tail, copies up to two entries, and then gets first. If there
- * is nothing, it requests to be rung, looks again, and sleeps.
+ * over on the way. W moves first, writes the entry, stores tail, and rings R with the entry if that has requested it. If the
+ * link is busy, LATES times at most, the goroutine L rings later, without the entry. R gets tail, copies up to two entries, and
+ * then gets first. If there is nothing, R looks again. With -DWAIT it requests to be rung, looks again, and sleeps; an entry and
+ * a copy are one step each then.
  * Checked: each entry that R takes is whole, and the one of its position; R skips only what was overwritten; R does not sleep
  * for ever, and finds the end only when it has taken all that was not overwritten.
  * Left out: processes that die, entries of several sizes, and the order in which processors see stores.
@@ -16,14 +17,17 @@
  *   -DNO_EXACT      R does not get a first again that is beyond what it has copied
  *   -DKEEP_ALL      R keeps all of a copy after an overrun
  *   -DEND_ONCE      R does not get the tail of a closed log again
- *   -DNO_LOOK       R does not look again when it has made its request
- *   -DRING_EARLY    W looks for a request before it stores tail
- *   -DNO_LATER_LOOK L does not look for a newer request
- *   -DPUSH_BLIND    R does not compare the position of an entry that was pushed
+ *   -DNO_LOOK        (WAIT) R does not look again when it has made its request
+ *   -DRING_EARLY     (WAIT) W looks for a request before it stores tail
+ *   -DNO_LATER_LOOK  (WAIT) L does not look for a newer request
+ *   -DPUSH_BLIND     (WAIT) R does not compare the position of an entry that was pushed
  * Run: spin -a [flags] broadcast.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef N
 #define N 4
+#endif
+#ifndef LATES
+#define LATES 1
 #endif
 #define S 2
 #define BASE 4
@@ -37,25 +41,40 @@ byte a[S], b[S];		/* the words of the entries: their positions */
 byte armed, answered;		/* in W's memory: R's last request, and the last one that was answered */
 byte bell, push = NONE;		/* in R's memory: the request that it was rung for, and the entry with that */
 bool busy, later;
+byte lates = LATES;
+
+/* With WAIT what an entry's and a copy's steps are is left out. */
+#ifdef WAIT
+#define BEGIN atomic {
+#define DONE };
+#else
+#define BEGIN
+#define DONE
+#endif
 
 /* ring rings R if that waits. e is the entry. */
 inline ring(e) {
-#ifndef RING_EARLY
+#if defined(WAIT) && !defined(RING_EARLY)
 	waits = armed != answered;
 #endif
+#ifdef WAIT
 	if
-	:: atomic { waits && !busy -> busy = true };
-		request = armed;
-		if
-		:: request == answered -> busy = false
-		:: else -> answered = request;
+	:: atomic { waits && !busy -> busy = true; waits = false };
+		atomic { request = armed;
 			if
-			:: atomic { true -> push = e; bell = request }; busy = false
-			:: later = true		/* the link is busy */
-			fi
+			:: request == answered -> busy = false; request = 0; goto rung
+			:: else -> answered = request
+			fi };
+		if
+		:: atomic { true -> push = e; bell = request; request = 0 }; busy = false
+		:: atomic { lates -> lates--; later = true; request = 0 }	/* the link is busy */
 		fi
-	:: else
-	fi }
+	:: atomic { else -> waits = false }
+	fi
+#else
+	waits = false
+#endif
+}
 
 inline move() {
 	if
@@ -71,32 +90,35 @@ inline look_early() {
 #endif
 }
 
-proctype W() {
-	byte request; bool waits;
-	do
-	:: tail < END ->
+inline append() {
 #ifndef FIRST_LATE
-		move();
+	atomic { tail < END -> move() };
 #endif
 #ifdef TAIL_EARLY
-		tail++;
-		a[(tail - 1) % S] = tail - 1;
-		b[(tail - 1) % S] = tail - 1;
+	tail++;
+	a[(tail - 1) % S] = tail - 1;
+	b[(tail - 1) % S] = tail - 1;
 #else
-		a[tail % S] = tail;
-		b[tail % S] = tail;
+	BEGIN a[tail % S] = tail;
+	b[tail % S] = tail; DONE
 #ifdef FIRST_LATE
-		move();
+	atomic { tail < END -> move() };
 #endif
-		look_early();
-		tail++;
-#endif
-		ring(tail - 1)
-	:: tail == END -> break
-	od;
 	look_early();
-	closed = true;
-	ring(NONE) }
+	tail++
+#endif
+}
+
+proctype W() {
+	byte request; bool waits;
+next:	if
+	:: tail < END -> append(); ring(tail - 1)
+	:: tail == END && !closed -> look_early(); closed = true; ring(NONE)
+	fi;
+rung:	if
+	:: !closed -> goto next
+	:: else
+	fi }
 
 proctype L() {
 	byte request;
@@ -107,117 +129,108 @@ again:		atomic { push = NONE; bell = answered };
 #ifndef NO_LATER_LOOK
 		if
 		:: atomic { armed != answered && !busy -> busy = true };
-			request = armed;
-			if
-			:: request == answered -> busy = false
-			:: else -> answered = request; goto again
-			fi
+			atomic { request = armed;
+				if
+				:: request == answered -> busy = false; request = 0
+				:: else -> answered = request; request = 0; goto again
+				fi }
 		:: else
 		fi
 #endif
 	od }
 
-/* get_tail gets tail into t, and whether the log is closed into over. */
-inline get_tail() {
-#ifdef LOW_FIRST
-	atomic { t = tail % BASE; over = closed };
-	t = t + tail / BASE * BASE
-#else
-	t = tail / BASE * BASE;
-	atomic { t = t + tail % BASE; over = closed }
-#endif
-}
-
-inline get_first() {
-#ifdef HIGH_FIRST
-	f = first / BASE * BASE;
-	f = f + first % BASE
-#else
-	f = first % BASE;
-	f = f + first / BASE * BASE
-#endif
-}
-
 proctype R() {
 	byte pos = START, t, f, h, k, n, seen, ca[2], cb[2];
-	bool over;
-next:	seen = bell;
-	if
-#ifdef PUSH_BLIND
-	:: seen == armed && push != NONE ->
-#else
-	:: seen == armed && push == pos ->
-#endif
-		assert(push == pos);
-		pos++;
-		goto next
-	:: else
-	fi;
-look:	get_tail();
-	if
-	:: t <= pos && !over ->
+	bool over, once;
+next:	atomic { seen = bell;
 		if
-		:: seen == armed -> armed++;
-#ifdef NO_LOOK
-			goto sleep
+#ifdef PUSH_BLIND
+		:: seen == armed && push != NONE ->
+#else
+		:: seen == armed && push == pos ->
+#endif
+			assert(push == pos);
+			pos++;
+			goto next
+		:: else
+		fi };
+look:
+#ifdef LOW_FIRST
+	atomic { t = tail % BASE; over = closed };
+	atomic { t = t + tail / BASE * BASE;
+#else
+	t = tail / BASE * BASE;
+	atomic { t = t + tail % BASE; over = closed;
+#endif
+		if
+		:: t > pos -> n = (t - pos > 1 -> 2 : 1); over = false; once = false
+#ifdef END_ONCE
+		:: t <= pos && over -> goto ended
+#else
+		:: t <= pos && over && !once -> once = true; over = false; t = 0; goto look	/* it does not change any more */
+		:: t <= pos && over && once -> goto ended
+#endif
+		:: t <= pos && !over -> t = 0;
+#ifdef WAIT
+			if
+			:: seen == armed -> goto arm
+			:: else -> goto sleep
+			fi
 #else
 			goto next
 #endif
-		:: else -> goto sleep
-		fi
-	:: t <= pos && over ->
-#ifdef END_ONCE
-		goto ended
-#else
-		get_tail();	/* it does not change any more */
-		if
-		:: t <= pos -> goto ended
-		:: else
-		fi
-#endif
-	:: t > pos
+		fi };
+	BEGIN ca[0] = a[pos % S];
+	cb[0] = b[pos % S];
+	if
+	:: n == 2 -> ca[1] = a[(pos + 1) % S]; cb[1] = b[(pos + 1) % S]
+	:: else
 	fi;
-	n = (t - pos > 1 -> 2 : 1);
-	k = 0;
-	do
-	:: k < n -> ca[k] = a[(pos + k) % S]; cb[k] = b[(pos + k) % S]; k++
-	:: else -> break
-	od;
-	k = 0;
 #ifndef NO_FIRST
-	get_first();
+#ifdef HIGH_FIRST
+	f = first / BASE * BASE;
+	f = f + first % BASE;
+#else
+	f = first % BASE;
+	f = f + first / BASE * BASE;
+#endif
 #ifndef NO_EXACT
-	if
-	:: f > pos ->
-		do
-		:: h = first / BASE; f = first % BASE;
-			if
-			:: h == first / BASE -> f = f + h * BASE; break
-			:: else
-			fi
-		od
-	:: else
-	fi;
-#endif
-	if
-	:: f > pos ->
-		assert(f <= first);
-#ifndef KEEP_ALL
-		k = f - pos;
-#endif
-		pos = f
-	:: else
-	fi;
-#endif
 	do
-	:: k < n -> assert(ca[k] == pos && cb[k] == pos); pos++; k++
-	:: else -> break
+	:: f > pos -> h = first / BASE; f = first % BASE;
+		atomic {
+			if
+			:: h == first / BASE -> f = f + h * BASE; h = 0; break
+			:: else -> f = pos + 1; h = 0
+			fi }
+	:: f <= pos -> break
 	od;
-	t = 0; f = 0; h = 0; k = 0; n = 0; ca[0] = 0; ca[1] = 0; cb[0] = 0; cb[1] = 0;
+#endif
+#endif
+	DONE atomic {
+#ifndef NO_FIRST
+		if
+		:: f > pos ->
+			assert(f <= first);
+#ifndef KEEP_ALL
+			k = f - pos;
+#endif
+			pos = f
+		:: else
+		fi;
+#endif
+		do
+		:: k < n -> assert(ca[k] == pos && cb[k] == pos); pos++; k++
+		:: else -> break
+		od;
+		t = 0; f = 0; k = 0; n = 0; ca[0] = 0; ca[1] = 0; cb[0] = 0; cb[1] = 0;
+		goto next };
+arm:	armed++;
+#ifdef NO_LOOK
+	goto sleep;
+#else
 	goto next;
-sleep:	t = 0;
-	bell != seen;
-	goto next;
+#endif
+sleep:	atomic { bell != seen; goto next };
 ended:	assert(pos == END) }
 
 init { atomic { run W(); run L(); run R() } }
