@@ -40,8 +40,8 @@
 // went with the writer. The writer forgets a reader that has died. A process that is stopped holds
 // up nothing but itself; when it goes on, its next calls return entries or an Overrun.
 //
-// A link between nodes that is lost ends the log for that reader as the writer's death does, unless
-// the processes were opened with [vmmc.WithResume].
+// A link between nodes that is lost, and not resumed within the time of [vmmc.WithResume], ends the
+// log for that reader as the writer's death does.
 //
 // # Costs
 //

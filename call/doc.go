@@ -35,8 +35,8 @@
 // [Handlers] run. No client starves: the server takes requests from the clients in turn. A client
 // that is stopped, or whose link is away, delays no other one.
 //
-// A link between nodes that is lost ends the client as the server's death does, unless the
-// processes were opened with [vmmc.WithResume].
+// A link between nodes that is lost, and not resumed within the time of [vmmc.WithResume], ends the
+// client as the server's death does.
 //
 // # Handlers
 //

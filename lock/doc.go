@@ -31,9 +31,8 @@
 // No call waits longer than its context, nor for a host that has ended. If the host dies, the lock
 // is gone: calls return [vmmc.ErrPeerGone], or [vmmc.ErrRevoked] if it was closed, and [Held.Lost]
 // is closed. A new host under the name is another lock, and does not know of the old one's holder:
-// [After] continues the tokens and marks the lock as abandoned. A link between nodes that is lost
-// ends the lock for that client as death does, unless the processes were opened with
-// [vmmc.WithResume].
+// [After] continues the tokens and marks the lock as abandoned. A link between nodes that is lost,
+// and not resumed within the time of [vmmc.WithResume], ends the lock for that client as death does.
 //
 // A client can write to two things of the host's: to its lane, which no other client can reach, and
 // as any process that may open the lock, to the letterbox, which only Open reads. Whatever it stores
