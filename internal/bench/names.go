@@ -225,15 +225,15 @@ func (b *namesBench) gone(where, name string) error {
 // ofExport is how many names an export has.
 const ofExport = 16
 
-// crowd has processes of one node publish names and wait for others, until leave is called.
-func (b *namesBench) crowd() (leave func(), err error) {
+// crowd has processes of one node publish names and wait for others, until what it returns is called.
+func (b *namesBench) crowd() (_ func(), err error) {
 	p, err := vmmc.Open(b.ctx, vmmc.WithSocket(b.sockets[1]))
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(b.ctx)
 	var waiters sync.WaitGroup
-	leave = func() {
+	leave := func() {
 		stop()
 		waiters.Wait()
 		_ = p.Close()
@@ -243,14 +243,15 @@ func (b *namesBench) crowd() (leave func(), err error) {
 			leave()
 		}
 	}()
-	m, err := p.Alloc(os.Getpagesize())
+	page := os.Getpagesize()
+	m, err := p.Alloc((b.conf.Names/ofExport + 1) * page)
 	if err != nil {
 		return nil, err
 	}
 	var e *vmmc.Export
 	for i := range b.conf.Names {
-		if i%ofExport == 0 {
-			if e, err = p.Export(uint32(i/ofExport)+1, m.Bytes()); err != nil {
+		if n := i / ofExport; i%ofExport == 0 {
+			if e, err = p.Export(uint32(n)+1, m.Bytes()[n*page:][:page]); err != nil {
 				return nil, err
 			}
 		}
