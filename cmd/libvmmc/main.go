@@ -15,11 +15,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/manual"
 )
@@ -53,9 +53,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 		kv := goString(unsafe.Pointer(shared.env[i]))
 		for j := range kv {
 			if kv[j] == '=' {
-				if name, v := kv[:j], kv[j+1:]; os.Getenv(name) != v {
-					_ = os.Setenv(name, v)
-				}
+				_ = env.Take(kv[:j], kv[j+1:])
 				break
 			}
 		}

@@ -32,6 +32,16 @@ func Lookup(name string) (value string, ok bool) {
 	return os.LookupEnv(name)
 }
 
+// Take gives a variable the value that the C program has set since Go's copy of the environment was
+// made. Setenv writes the C environment too, which moves its strings: it is called only where the two
+// differ.
+func Take(name, value string) error {
+	if os.Getenv(name) == value {
+		return nil
+	}
+	return os.Setenv(name, value)
+}
+
 // All is the whole environment; empty if it must not be believed.
 func All() []string {
 	if unix.SecureExec() {
