@@ -11,15 +11,17 @@ import (
 // Experimental: it may change in any release.
 type CompletionQueue struct {
 	n     *NIC
-	count atomic.Int32 // entries. Stored under NIC.mu.
+	count atomic.Int32 // entries, or destroyed. Stored under NIC.mu.
 
 	// Guarded by NIC.mu.
 	entries  []Completion // a ring
 	first    int
 	attached int // queues of VIs
-	gone     bool
 	waiters  waitList
 }
+
+// destroyed is the count of a destroyed queue, so that Done does not take it for an empty one.
+const destroyed = -1
 
 // Completion names a queue that has a completed descriptor.
 //
@@ -63,9 +65,12 @@ func checkEntries(entries int, op string) error {
 	return nil
 }
 
+// isGone reports whether the queue was destroyed. mu is held.
+func (c *CompletionQueue) isGone() bool { return c.count.Load() == destroyed }
+
 // check refuses a queue that was destroyed. mu is held.
 func (c *CompletionQueue) check(op string) error {
-	if c.gone {
+	if c.isGone() {
 		return fail(op, ErrInvalidParameter, "the completion queue is destroyed")
 	}
 	return nil
@@ -85,7 +90,7 @@ func (c *CompletionQueue) Destroy() error {
 	if c.attached > 0 {
 		return fail(op, ErrResource, "%d queues are attached", c.attached)
 	}
-	c.gone = true
+	c.count.Store(destroyed)
 	delete(c.n.cqs, c)
 	c.waiters.wake()
 	return nil
@@ -133,7 +138,7 @@ func (c *CompletionQueue) add(vi *VI, receive bool) {
 // take takes the first entry. mu is held.
 func (c *CompletionQueue) take() (Completion, bool) {
 	n := c.count.Load()
-	if n == 0 {
+	if n <= 0 {
 		return Completion{}, false
 	}
 	e := c.entries[c.first]

@@ -132,6 +132,7 @@ type link struct {
 	expects []expected
 	served  int // of expects
 	stage   []byte
+	word    [4]byte // what tellTaken sends: here it is not allocated each time
 
 	requests map[uint32]*Request // of the peer, that wait for an answer
 }
@@ -554,9 +555,8 @@ func (l *link) tellTaken() {
 	if l.stalled || l.over || len(l.errs) > 0 || l.told == l.next {
 		return
 	}
-	var b [4]byte
-	binary.NativeEndian.PutUint32(b[:], l.next)
-	if err := l.im.Send(noWait, b[:], takenOff); err != nil {
+	binary.NativeEndian.PutUint32(l.word[:], l.next)
+	if err := l.im.Send(noWait, l.word[:], takenOff); err != nil {
 		l.stall(false)
 		return
 	}

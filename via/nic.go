@@ -211,7 +211,7 @@ func (n *NIC) Close() error {
 		vi.destroy()
 	}
 	for c := range n.cqs {
-		c.gone = true
+		c.count.Store(destroyed)
 		c.waiters.wake()
 	}
 	links := *n.links.Load()

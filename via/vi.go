@@ -157,7 +157,7 @@ func (n *NIC) NewVI(attr VIAttributes, send, recv *CompletionQueue) (*VI, error)
 		return nil, err
 	}
 	for _, c := range []*CompletionQueue{send, recv} {
-		if c != nil && (c.n != n || c.gone) {
+		if c != nil && (c.n != n || c.isGone()) {
 			return nil, fail(op, ErrInvalidParameter, "the completion queue is of another NIC, or destroyed")
 		}
 	}
