@@ -189,6 +189,7 @@ void pair_await_free(struct pair *p)
 /* Sends a message when there is a place. It lies at the place's end, whatever its size. */
 void pair_send(struct pair *p, int32 *message, uint32 words)
 {
+    look_now_and_then();
     while (p->unused == 0)
         pair_await_free(p);
     check(vmmc_SendData(message, p->remote + HEADER + (p->send_to + 1) * p->stride - words, words),
@@ -206,8 +207,10 @@ int32 *pair_own(struct pair *p, uint32 place)
 
 int32 *pair_receive(struct pair *p)
 {
-    uint32 i = p->receive_at, v = await_word(last_word_of(p, i), p->seen[i]);
+    uint32 i = p->receive_at, v;
 
+    look_now_and_then();
+    v = await_word(last_word_of(p, i), p->seen[i]);
     p->seen[i] = p->last = v;
     p->received++;
     p->receive_at = (i + 1) % p->places;
@@ -222,6 +225,7 @@ int32 *pair_received(struct pair *p, uint32 ago)
 
 void pair_fetch(struct pair *p, uint32 place, int32 *to, uint32 words)
 {
+    look_now_and_then();
     check(vmmc_GetData(to, p->remote + HEADER + (place + 1) * p->stride - words, words),
           "get %lu words from %s", (unsigned long)words, name_of_rank((int)(p - mesh.pairs)));
 }

@@ -87,6 +87,10 @@ struct waiting {
 
 void wait_a_round(struct waiting *w);
 void look_after_run(void);
+
+/* For loops that send or receive without a wait that lasts. Looks after the run every 50 ms. */
+void look_now_and_then(void);
+
 double seconds(void);
 
 int32 *exportable(size_t nwords, const char *purpose);

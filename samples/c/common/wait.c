@@ -49,6 +49,21 @@ void look_after_run(void)
     ping_members();
 }
 
+void look_now_and_then(void)
+{
+    static unsigned int calls;
+    static double looked;
+    double now;
+
+    if (!interrupted && ++calls % 64 != 0)
+        return;
+    now = seconds();
+    if (!interrupted && now - looked < 0.05)
+        return;
+    looked = now;
+    look_after_run();
+}
+
 /*
  * A waiter polls for a moment, then lets others run between its looks, and sleeps between them when
  * it has waited long.
