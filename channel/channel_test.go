@@ -150,11 +150,11 @@ func TestCloseGivenUp(t *testing.T) {
 	waits := make(chan error, 1)
 	go func() { waits <- s.Send(ctx, newItem(1, 1)) }()
 	cancel()
-	if err := s.Close(ctx); !errors.Is(err, vmmc.ErrCanceled) {
-		t.Errorf("%v", err)
-	}
 	if err := <-waits; err == nil {
 		t.Error("a value more than there is room for")
+	}
+	if err := s.Close(ctx); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("%v", err)
 	}
 	if n := s.Pending(); n != 1 {
 		t.Errorf("%d values are pending", n)
@@ -165,6 +165,26 @@ func TestCloseGivenUp(t *testing.T) {
 	}
 	if _, ok, err := c.Recv(within(t)); ok || err != nil {
 		t.Errorf("%t, %v", ok, err)
+	}
+}
+
+// A close that is given up ends a call that waits, and says that its own context has ended.
+func TestCloseGivenUpBesideASend(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 1)
+	newChan(t, nodes[0].Open(t), channel.Buffer(1))
+	s := dial(t, nodes[0].Open(t))
+	if err := s.Send(within(t), newItem(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan error, 1)
+	go func() { waits <- s.Send(within(t), newItem(1, 1)) }()
+	ctx, cancel := context.WithCancel(within(t))
+	cancel()
+	if err := s.Close(ctx); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("%v", err)
+	}
+	if err := <-waits; err == nil {
+		t.Error("a value more than there is room for")
 	}
 }
 

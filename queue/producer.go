@@ -407,7 +407,8 @@ func (q *Producer[T]) Close(ctx context.Context) error {
 	if err := checkCall(ctx, q.op("close")); err != nil {
 		return err
 	}
-	if q.sem.Acquire(ctx) != nil {
+	gaveUp := q.sem.Acquire(ctx) != nil
+	if gaveUp {
 		_ = q.lane.Close() // ends a call that waits for room
 		_ = q.sem.Acquire(context.Background())
 	}
@@ -416,7 +417,10 @@ func (q *Producer[T]) Close(ctx context.Context) error {
 		return nil
 	}
 	err := q.finish(ctx)
-	if err != nil {
+	switch {
+	case gaveUp && errors.Is(err, vmmc.ErrClosed): // the context, and not the lane, is why
+		err = contextError(ctx, q.op("close"))
+	case err != nil:
 		err = fmt.Errorf("%s: %w", q.op("close"), err)
 	}
 	return errors.Join(err, q.release())
