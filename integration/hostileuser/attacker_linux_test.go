@@ -473,7 +473,8 @@ func (a *attacker) names(ctx context.Context) {
 		return
 	}
 	defer p.Close()
-	m, err := p.Alloc(4096)
+	const exports, page = 64, 4096
+	m, err := p.Alloc(exports * page)
 	if err != nil {
 		return
 	}
@@ -485,8 +486,8 @@ func (a *attacker) names(ctx context.Context) {
 		wg.Go(func() { _, _ = p.ImportName(ctx, "none"+strconv.Itoa(i)) })
 		wg.Go(func() { _, _ = p.ImportName(ctx, "queue"+strconv.Itoa(i), vmmc.OwnedBy("root", "")) })
 	}
-	for id := range uint32(64) {
-		e, err := p.Export(id+1, m.Bytes())
+	for id := range uint32(exports) {
+		e, err := p.Export(id+1, m.Bytes()[id*page:][:page])
 		if err != nil {
 			break
 		}

@@ -98,7 +98,7 @@ func (v *victim) begin() (err error) {
 	if _, err := v.server.Export(2, m.Bytes()[2048:], vmmc.Permit(vmmc.Permission{Users: []string{nodeproto.AnyName}, Sessions: []string{nodeproto.AnyName}})); err != nil {
 		return err
 	}
-	if v.named, err = v.server.Export(3, m.Bytes()); err != nil {
+	if v.named, err = v.server.Export(3, make([]byte, 4096)); err != nil {
 		return err
 	}
 	if v.client, err = vmmc.Open(ctx); err != nil {
