@@ -10,16 +10,16 @@ most=3 times=3
 # What each package that failed has printed, and "package test" of each failure. The output of a
 # package stands together, the names before its last line.
 awk -v output="$log.failed" -v names="$log.names" '
-	{ text = text $0 "\n" }
+	{ line[++k] = $0 }
 	/^--- FAIL: / { split($0, f, /[: ]+/); name[++n] = f[3] }
 	/^FAIL$/ { ended = 1 }
 	/^(ok|FAIL|\?)[ \t]+[^ \t]+/ {
 		if ($1 == "FAIL") {
-			printf "%s", text >output
+			for (i = 1; i <= k; i++) print line[i] >output
 			if (n == 0 || !ended) print $2, "-" >names
 			for (i = 1; i <= n; i++) print $2, name[i] >names
 		}
-		text = ""; n = 0; ended = 0
+		k = 0; n = 0; ended = 0
 	}
 ' "$log"
 if ! [ -s "$log.names" ]; then
