@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -50,7 +49,6 @@ var attacks = map[string]func(*attacker, context.Context){
 	"nested directories": (*attacker).nestedDirectories,
 	"processes":          (*attacker).processes,
 	"connections":        (*attacker).connections,
-	"names":              (*attacker).names,
 }
 
 // runAttacker repeats one attack until its input ends. It prints the number of attempts now and
@@ -462,54 +460,6 @@ func (a *attacker) connections(ctx context.Context) {
 	pause(ctx, 500*time.Millisecond)
 	for _, c := range cs {
 		_ = c.Close()
-	}
-}
-
-// names publishes many names, has as many imports wait for others as it may, and lists them all by a
-// pattern that takes long to match.
-func (a *attacker) names(ctx context.Context) {
-	p, err := vmmc.Open(ctx)
-	if err != nil {
-		return
-	}
-	defer p.Close()
-	const exports, page = 64, 4096
-	m, err := p.Alloc(exports * page)
-	if err != nil {
-		return
-	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for i := range 1100 {
-		wg.Go(func() { _, _ = p.ImportName(ctx, "none"+strconv.Itoa(i)) })
-		wg.Go(func() { _, _ = p.ImportName(ctx, "queue"+strconv.Itoa(i), vmmc.OwnedBy("root", "")) })
-	}
-	for id := range uint32(exports) {
-		e, err := p.Export(id+1, m.Bytes()[id*page:][:page])
-		if err != nil {
-			break
-		}
-		wg.Go(func() {
-			for n := range 16 {
-				name := strings.Repeat("a", 80) + strconv.Itoa(int(id)) + "." + strconv.Itoa(n)
-				_ = e.PublishAs(ctx, name)
-				_ = e.PublishAs(ctx, "/"+name)
-				_ = e.Unpublish(ctx, "/"+name)
-			}
-			_ = e.Close()
-		})
-	}
-	pattern := strings.Repeat("*a", 40) + "b*"
-	for ctx.Err() == nil {
-		for _, of := range []string{pattern, "/" + pattern} {
-			for _, err := range p.Names(ctx, of) {
-				if err != nil {
-					break
-				}
-			}
-		}
 	}
 }
 
