@@ -541,7 +541,7 @@ func TestNodeComesBack(t *testing.T) {
 				s.node(n).d.SetView(without)
 			}
 			quiet()
-			if restart { // of the daemons of directory nodes, which know who has left
+			if restart { // of the daemons of directory nodes, which know the nodes that left
 				s.names = all[:3]
 				for _, n := range all[:3] {
 					s.start(n, s.kill(n))
@@ -675,7 +675,7 @@ func fill(d *Directory, user, node string) {
 	}
 }
 
-// A user who has more names than a directory node has room for cannot claim others there. Other
+// A user with more names than a directory node has room for cannot claim others there. Other
 // users can.
 func TestNoRoomToHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
