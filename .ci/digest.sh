@@ -14,6 +14,8 @@ awk -v root="$root/" '
 	/^Goroutine .* (created|running)|^=+$/ { left = 0 }
 	/^goroutine [0-9]+ .*:$/ { left = stacks-- > 0 ? 2 : 0 }
 	left > 0 && index($0, root) { sub(/^[ \t]+/, ""); sub(/ \+0x.*/, ""); put("  " substr($0, length(root) + 1)); left-- }
+	# What ended a sequence of the model, which says much before it.
+	/^ *FAILED: / { sub(/^ +/, ""); put("  " $0) }
 	# What a test said, at its first line of a file.
 	/^ +[a-z0-9_]+_test\.go:[0-9]+: / && said < 4 { line = $0; sub(/^ +/, "", line); last = line }
 	/^ *--- FAIL: / { if (last != "") { put("  " last); said++ }; last = "" }

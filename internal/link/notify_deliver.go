@@ -333,12 +333,14 @@ func (rs *Responder) drainRing(why error) {
 	}
 }
 
-// collectRing moves the ring's notifications to the queue, in order, while their targets are known.
-// The caller holds rmu and notifyMu.
+// collectRing moves the ring's notifications to the queue, in order, while their targets are known,
+// and queues the link: an importer that finds its notification taken does not ring for it. The
+// caller holds rmu and notifyMu.
 func (rs *Responder) collectRing() {
 	if rs.pages == nil {
 		return
 	}
+	before := rs.ringHead
 	for len(rs.notifications) < maxQueued { // the importer may go on writing, dead or not
 		p, ok, err := rs.pages.Ring.Peek(rs.ringHead)
 		if !ok || err != nil || p.Serial-rs.done.upTo-1 >= shmlayout.Credits+rs.done.earlyCount {
@@ -351,6 +353,9 @@ func (rs *Responder) collectRing() {
 		rs.pages.Back.Head().Store(rs.ringHead)
 	}
 	rs.sortNotifications()
+	if rs.ringHead != before {
+		rs.e.dispatcher.enqueue(rs)
+	}
 }
 
 func (rs *Responder) sortNotifications() {

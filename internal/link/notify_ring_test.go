@@ -263,6 +263,36 @@ func TestNotesOfAClosedImportAreRunAfterABlock(t *testing.T) {
 	}
 }
 
+// An importer does not ring for a notification that the exporter has taken out of the ring already.
+// So the exporter runs what it takes for an import that is closed, without a bell.
+func TestNotesTakenForAClosedImportNeedNoBell(t *testing.T) {
+	n := newNotifier(t)
+	n.in.rmu.Lock()
+	n.in.targets[2] = &Target{Handle: 2, Mem: n.in.targets[1].Mem, Write: true}
+	n.in.rmu.Unlock()
+	if err := n.out.takeCredit(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	n.out.notifyMu.Lock()
+	tail, awake := n.m.putNotification(0, 0, 0)
+	n.out.notifyMu.Unlock()
+	if awake != shmlayout.Rings {
+		t.Fatalf("the exporter watches the ring as %d, want %d", awake, shmlayout.Rings)
+	}
+	n.out.Detach(2)
+	within := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	within("the notification is still in the ring", func() bool { return n.out.pages.Back.Head().Load() != tail })
+	n.m.wakeExporter(tail, awake)
+	within("no handler ran", func() bool { return n.ran.Load() == 1 })
+}
+
 // linkTo is another importer's link to an exporter, and its import.
 func linkTo(t *testing.T, a *Engine, pa shmlayout.Process, b *Engine, pb shmlayout.Process, run func(int, uint32, []byte)) *Mapped {
 	t.Helper()
