@@ -4,7 +4,8 @@
  * Models: NI importer threads with one ring, each puts M notes (the lock that they share makes putting and loading Awake
  * one after another's; what they do then is outside of it); the goroutine of the handlers, which chooses freely whether to
  * go on polling, to sleep in the kernel or to leave the ring; the goroutine that serves the bell and posts the link; -DOTHER:
- * a goroutine that posts something else once. The kernel compares the words with what the sleeper has seen, and puts it to
+ * a goroutine that posts something else once; -DCOLLECT: the frame that closes another import has the goroutine which reads
+ * it take all notes out of the ring, once. The kernel compares the words with what the sleeper has seen, and puts it to
  * sleep, in one step.
  * Checked: in the end every note has been handled, and so has what was posted.
  * Flags that break it:
@@ -14,6 +15,7 @@
  *   -DNO_COMPARE   the kernel does not compare the ring's word (a plain wait for a wake-up)
  *   -DPOLL_EARLY   Awake says Polls while the exporter sleeps
  *   -DNO_POSTED    (OTHER) the sleeper does not sleep on what is posted
+ *   -DCOLLECT_MUTE (COLLECT) what was taken out of the ring is not queued
  * Run: spin -a [flags] notes.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef NI
@@ -28,6 +30,8 @@
 #define SLEEPS 2
 byte tail, awake = RINGS, head; /* head: as the exporter has stored it for importers */
 byte taken;                     /* as the exporter itself knows it */
+byte held;                      /* of those: taken for a closed import, not handled yet */
+bool mu;                        /* of the exporter's own numbers */
 bool lock, posted, queued, closed, bell, asleep, woken;
 byte on;                        /* the stamp that is slept on */
 byte other, did;
@@ -62,7 +66,23 @@ end: do :: atomic { bell -> bell = 0 }; if :: queued :: else -> queued = 1; POST
 #ifdef OTHER
 proctype Other() { other = 1; POST() }
 #endif
+#ifdef COLLECT
+#define LOCK() atomic { !mu -> mu = 1 }
+#define UNLOCK() mu = 0
+proctype Collector() { byte n;
+  LOCK();
+  n = tail - taken; held = held + n; taken = taken + n; head = taken;
+#ifndef COLLECT_MUTE
+  if :: n && !queued -> queued = 1; POST() :: else fi;
+#endif
+  UNLOCK()
+}
+#else
+#define LOCK() skip
+#define UNLOCK() skip
+#endif
 inline LEAVE() {
+  LOCK();
 #ifdef LEAVE_LATE
   n = tail;
   head = taken; awake = RINGS;
@@ -73,14 +93,18 @@ inline LEAVE() {
   head = taken; awake = RINGS; n = tail;
 #endif
 #endif
-  if :: n != taken -> queued = 1 :: else fi;
+  if :: n != taken || held -> queued = 1 :: else fi;
+  UNLOCK();
   watching = 0 }
 
 proctype Handlers() { bool watching; byte n;
 end: do
   :: queued -> queued = 0;                      /* a job: one note, the head for importers */
-     if :: tail != taken -> taken++; head = taken; watching = 1; awake = POLLS
-        :: else
+     LOCK();
+     if
+     :: held -> held--; UNLOCK(); watching = 1; awake = POLLS; if :: held -> queued = 1 :: else fi
+     :: !held && tail != taken -> taken++; head = taken; UNLOCK(); watching = 1; awake = POLLS
+     :: else -> UNLOCK()
      fi
   :: other != did -> did = other
   :: watching && !queued && other == did ->
@@ -90,7 +114,8 @@ end: do
      :: posted
      :: else ->
         if
-        :: tail != taken -> taken++             /* polled: head is stored when it matters */
+        :: tail != taken && !held ->            /* polled: head is stored when it matters */
+           LOCK(); if :: tail != taken && !held -> taken++ :: else fi; UNLOCK()
         :: LEAVE()
         :: skip;                                /* it sleeps */
 #ifdef POLL_EARLY
@@ -125,8 +150,11 @@ init { byte j;
     do :: j < NI -> run Importer(); j++ :: else -> break od;
     run Server(); run Handlers();
 #ifdef OTHER
-    run Other()
+    run Other();
+#endif
+#ifdef COLLECT
+    run Collector()
 #endif
   };
-  timeout -> assert(taken == ALL && did == other)
+  timeout -> assert(taken == ALL && !held && did == other)
 }

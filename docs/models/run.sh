@@ -64,6 +64,10 @@ check ok notes -DNI=1 -DM=3 -DOTHER
 check ok notes -DOTHER -DM=1
 for flag in LEAVE_LATE HEAD_LATE LOAD_EARLY NO_COMPARE POLL_EARLY; do check broken notes -D$flag; done
 check broken notes -DOTHER -DM=1 -DNO_POSTED
+check ok notes -DCOLLECT -DM=1
+check ok notes -DCOLLECT -DNI=1 -DM=3
+check ok notes -DCOLLECT -DOTHER -DM=1
+check broken notes -DCOLLECT -DM=1 -DCOLLECT_MUTE
 
 check ok resume
 check ok resume -DCUTS=1 -DBAD=1
