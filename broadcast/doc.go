@@ -62,3 +62,11 @@
 //
 // Experimental: this package may change in any release.
 package broadcast
+
+// Where to change what:
+//
+//   - layout: layout.go
+//   - what an append does: Writer.Append and Writer.ringAll in writer.go
+//   - what a reader does: Reader.fill, Reader.validate and Reader.await in reader.go
+//
+// The model is docs/models/broadcast.pml.

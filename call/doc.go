@@ -69,3 +69,12 @@
 //
 // Experimental: this package may change in any release.
 package call
+
+// Where to change what:
+//
+//   - the layout of slots: call.go
+//   - a call and its slot: client.call in client.go
+//   - connections, and how requests are taken: server.go
+//   - workers, and which of them waits: worker.go
+//
+// The model is docs/models/call.pml.

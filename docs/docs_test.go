@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -148,6 +149,84 @@ func TestNamedFilesExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+var (
+	named       = regexp.MustCompile("`([A-Za-z]\\w*(?:\\.[A-Za-z]\\w*)?)`")
+	namedInPlan = regexp.MustCompile(`(?:^|[\s(])((?:[a-z]+/)*[a-z_]+\.go|[A-Za-z]\w*\.[A-Za-z]\w*)\b`)
+)
+
+// What ARCHITECTURE.md names of the code is declared somewhere, and so is what the comments below
+// the package clause of a doc.go name.
+func TestNamedCodeExists(t *testing.T) {
+	code := everything(t)
+	found := 0
+	for _, m := range named.FindAllStringSubmatch(read(t, "../ARCHITECTURE.md"), -1) {
+		name := m[1]
+		if file.MatchString(m[0]) || strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".roll") ||
+			strings.ToLower(name) == name || strings.ToUpper(name) == name ||
+			test.MatchString(m[0]) {
+			continue // a file or a test, which have tests of their own, a word or a variable
+		}
+		if found++; !code[name] {
+			t.Errorf("ARCHITECTURE.md names %s, and there is no such declaration", name)
+		}
+	}
+	plans := 0
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Base(path) != "doc.go" {
+			return err
+		}
+		_, plan, _ := strings.Cut(read(t, path), "\npackage ")
+		if !strings.Contains(plan, "// Where to change what:") {
+			return nil
+		}
+		plans++
+		for _, m := range namedInPlan.FindAllStringSubmatch(plan, -1) {
+			name := m[1]
+			if strings.HasSuffix(name, ".go") {
+				_, here := os.Stat(filepath.Join(filepath.Dir(path), name))
+				_, top := os.Stat(filepath.Join("..", name))
+				if here != nil && top != nil {
+					t.Errorf("%s names %s, and there is no such file", path, name)
+				}
+			} else if !strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, ".pml") && !code[name] {
+				t.Errorf("%s names %s, and there is no such declaration", path, name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found == 0 || plans == 0 {
+		t.Errorf("%d names and %d maps of packages were found", found, plans)
+	}
+}
+
+// everything gives what the module declares outside of tests: each name alone and after its
+// package, methods and fields after their type.
+func everything(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir("..", func(folder string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() == "testdata" {
+			return err
+		}
+		if code, _ := filepath.Glob(filepath.Join(folder, "*.go")); len(code) == 0 {
+			return nil
+		}
+		for _, f := range parsed(t, folder) {
+			for name := range declared([]*ast.File{f}) {
+				names[name], names[f.Name.Name+"."+name] = true, true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 var nodeAddress = regexp.MustCompile(`(?m)(?:^\w+ +|--remote |as in "\w+ )(?:\d+\.){3}\d+:(\d+)`)

@@ -78,7 +78,7 @@ func public(t *testing.T) map[string]string {
 	return all
 }
 
-// declared are the exported names of a package, methods and fields with their
+// declared are the names of a package, methods and fields with their
 // type before them, and the comments on them.
 func declared(files []*ast.File) map[string]string {
 	all := map[string]string{}
@@ -96,6 +96,13 @@ func declared(files []*ast.File) map[string]string {
 					switch s := s.(type) {
 					case *ast.TypeSpec:
 						all[s.Name.Name] = d.Doc.Text() + s.Doc.Text()
+						if st, ok := s.Type.(*ast.StructType); ok {
+							for _, field := range st.Fields.List {
+								for _, n := range field.Names {
+									all[s.Name.Name+"."+n.Name] = field.Doc.Text() + field.Comment.Text()
+								}
+							}
+						}
 					case *ast.ValueSpec:
 						for _, n := range s.Names {
 							all[n.Name] = s.Doc.Text() + s.Comment.Text()
@@ -111,6 +118,12 @@ func declared(files []*ast.File) map[string]string {
 func receiver(e ast.Expr) string {
 	if s, ok := e.(*ast.StarExpr); ok {
 		e = s.X
+	}
+	switch generic := e.(type) {
+	case *ast.IndexExpr:
+		e = generic.X
+	case *ast.IndexListExpr:
+		e = generic.X
 	}
 	if id, ok := e.(*ast.Ident); ok {
 		return id.Name

@@ -35,3 +35,18 @@
 //
 // Experimental: this package may change in any release.
 package group
+
+// Where to change what:
+//
+//   - a barrier, what a member stores in its partners' blocks, how a failed collective ends:
+//     barrier.go
+//   - the value of each member (Exchange): exchange.go; memory of each member (Share): share.go
+//   - the words of a member's block: layout.go
+//   - links with partners, floods of a failure, notices that a member has died: partner.go
+//   - what the programs of one vmmc run find: internal/nodeproto/group.go
+//
+// docs/groups.md has the protocol, and docs/models/group.pml the model.
+//
+// A partner is a member that this one has a link with, and a block is what a member exports for its
+// partners. Dissemination is the rounds of a barrier. In a flood partners pass a failure on to
+// theirs. A death notice is a notification that a member has died.

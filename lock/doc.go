@@ -60,3 +60,13 @@
 //
 // Experimental: this package may change in any release.
 package lock
+
+// Where to change what:
+//
+//   - layout and operations: lock.go
+//   - which client gets the lock: mutexHost in host_mutex.go, called by lane.handle in host.go
+//   - a client's side: client.go, and Lock and Unlock in mutex.go
+//   - semaphores, counters, functions that run once: host_others.go, and semaphore.go, counter.go,
+//     once.go
+//
+// The model is docs/models/lock.pml.

@@ -83,3 +83,16 @@
 //
 // Experimental: this package may change in any release.
 package table
+
+// Where to change what:
+//
+//   - layout: layout.go
+//   - changes: Table.put and Table.remove in table.go
+//   - look-ups: source.attempt in reader.go
+//   - replicas: Table.note in table.go, replica.go
+//   - which types keys and values may have: types.go; the hash: hash.go
+//
+// The model is docs/models/table.pml.
+//
+// A key's home is the bucket that its hash names; an overflow bucket has what a home has no room
+// for. A change of a bucket becomes visible by its last word, the committed word.

@@ -50,3 +50,9 @@
 //
 // Experimental: this package may change in any release.
 package via
+
+// Where to change what:
+//
+//   - layout, ring and messages: link.go
+//   - what a SEND and a receive do: VI.transmit and VI.receive in vi.go
+//   - requests: connect.go

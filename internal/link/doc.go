@@ -237,6 +237,20 @@
 // in the program, else a comparison of the goroutine's number, which is read from the head of a
 // stack trace. A goroutine that a handler starts is not a handler.
 //
+// # Locks
+//
+// Taken in this order, after the semaphores for sending (sendSem, [redirect.Claims]), which alone
+// are held while waiting for a peer:
+//
+//  1. stream.rmu: receiving. Targets, the message that arrives.
+//  2. stream.tmu: transmitting. Frames queued and owed, asynchronous queue, replies.
+//  3. Requester.inboxMu: numbers and inbox. Under it: fetchTable.mu (unanswered gets),
+//     Requester.notifyMu and Responder.notifyMu (serials and notifications).
+//  4. stream.stateMu: the connection's state. It may be taken under any lock. Under it: Counters.mu.
+//
+// workQueue.mu (of the batch, the deferred copies and the watchdog) and backlog.mu are held for
+// their lists. Sleepers.mu may be taken under backlog.mu. It and the dispatcher's lock are last.
+//
 // # Packages below
 //
 // What needs neither an Engine nor a stream is in packages of its own: redirection (redirect),
