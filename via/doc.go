@@ -53,6 +53,13 @@ package via
 
 // Where to change what:
 //
-//   - layout, ring and messages: link.go
-//   - what a SEND and a receive do: VI.transmit and VI.receive in vi.go
-//   - requests: connect.go
+//   - the layout of a link's buffer, kinds and headers of messages: message.go
+//   - making a link: NIC.linkTo in link_dial.go; its goroutine and its end: link.run and link.finish
+//     in link.go
+//   - what a link sends, and in which order: link.pump in link_send.go; what it does with what
+//     arrives: link.dispatch in link_receive.go
+//   - posts, and the taking of complete descriptors: vi_queue.go
+//   - what a SEND does: VI.transmit in vi_send.go; what a receive does: VI.receive in vi_receive.go;
+//     RDMA: rdma.go
+//   - requests for connections: connect.go on the side that asks, listener.go on the other one
+//   - states of a VI and their transitions: vi.go
