@@ -98,7 +98,7 @@ func TestReaderThatWaits(t *testing.T) {
 			r, s := newReader(t, nodes[len(nodes)-1].Open(t), broadcast.Newest), newTrack(0)
 			var pushed atomic.Int32
 			sleeps := make(chan struct{}, 1)
-			onStep(t, func(step string) {
+			steps.On(t, func(step string) {
 				switch step {
 				case "next.sleeps":
 					select {
@@ -278,7 +278,7 @@ func TestOverwrittenWhileCopied(t *testing.T) {
 				}
 				more(40)
 				copies := 0
-				onStep(t, func(step string) {
+				steps.On(t, func(step string) {
 					if step == "next.copied" && copies < 20 {
 						copies++
 						more(1 + 37*copies)
@@ -371,7 +371,7 @@ func TestAppendBesideALostLink(t *testing.T) {
 	far := newReader(t, nodes[1].Open(t, vmmc.WithResume(10*bound)), broadcast.Oldest)
 	near := newReader(t, nodes[0].Open(t), broadcast.Oldest)
 	sleeps := make(chan struct{}, 1)
-	onStep(t, func(step string) {
+	steps.On(t, func(step string) {
 		if step == "next.sleeps" {
 			select {
 			case sleeps <- struct{}{}:
@@ -409,7 +409,7 @@ func TestAppendWhileRungLater(t *testing.T) {
 	var once sync.Once
 	sleeps := make(chan struct{}, 1)
 	later := make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		switch s {
 		case "next.sleeps":
 			select {
@@ -450,7 +450,7 @@ func TestCarryWhileGot(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/begin after %d gets", w.name, nth), func(t *testing.T) {
 				log := w.writer(t, nodes[0].Open(t), ringSize, broadcast.StartAt(start))
 				var n atomic.Int32
-				onStep(t, func(s string) {
+				steps.On(t, func(s string) {
 					if s == "position.got" && n.Add(1) == nth {
 						if _, err := log.Append([]byte("last")); err != nil {
 							t.Error(err)
@@ -473,7 +473,7 @@ func TestCarryWhileGot(t *testing.T) {
 			}
 			log.StoreTail(0, true) // the new low half, and the old high one
 			var once sync.Once
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "tail.got" {
 					once.Do(func() { log.StoreTail(1<<32, true) })
 				}
@@ -584,7 +584,7 @@ func TestClose(t *testing.T) {
 			ctx := within(t)
 			sleeps := make(chan struct{}, 64)
 			closes := make(chan struct{}, 64)
-			onStep(t, func(step string) {
+			steps.On(t, func(step string) {
 				switch step {
 				case "next.sleeps":
 					sleeps <- struct{}{}
@@ -670,7 +670,7 @@ func TestReadGivenUp(t *testing.T) {
 			nodes, log := w.start(t, ringSize)
 			r, s := newReader(t, nodes[len(nodes)-1].Open(t), broadcast.Oldest), newTrack(0)
 			sleeps := make(chan struct{}, 64)
-			onStep(t, func(step string) {
+			steps.On(t, func(step string) {
 				if step == "next.sleeps" {
 					sleeps <- struct{}{}
 				}
@@ -979,7 +979,7 @@ func TestAllocations(t *testing.T) {
 				read()
 			}
 			pushed := 0
-			onStep(t, func(step string) {
+			steps.On(t, func(step string) {
 				switch step {
 				case "next.sleeps":
 					if _, err := log.Append(b); err != nil {

@@ -7,33 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"os"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/broadcast"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
-
-// onStep sets it for a test.
-func onStep(t testing.TB, f func(string)) {
-	step.Store(&f)
-	t.Cleanup(func() { step.Store(nil) })
-}
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("writer", writeLog)
 	vmmctest.Role("reader", readLog)
 	vmmctest.Main(m)
@@ -138,28 +127,6 @@ func (s *track) add(b []byte, pos uint64, err error) error {
 	return nil
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists.
-func pauseAt(at, nth, file string) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-}
-
 // ringSize is that of the logs of children.
 const ringSize = 4096
 
@@ -170,7 +137,7 @@ func writeLog(ctx context.Context, p *vmmc.Process, args ...string) error {
 	if err != nil {
 		return err
 	}
-	pauseAt(args[2], args[3], args[4])
+	steps.PauseAt(args[2], args[3], args[4])
 	w, err := broadcast.NewWriter(ctx, p, args[0], ringSize, broadcast.StartAt(0))
 	if err != nil {
 		return err
@@ -189,7 +156,7 @@ func writeLog(ctx context.Context, p *vmmc.Process, args ...string) error {
 // readLog is a child: name, step, how often, file. It reads to the log's end, checks all, and prints
 // how many entries it has got and how many bytes it has lost.
 func readLog(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[1], args[2], args[3])
+	steps.PauseAt(args[1], args[2], args[3])
 	r, err := broadcast.NewReader(ctx, p, args[0], broadcast.Oldest)
 	if err != nil {
 		return err

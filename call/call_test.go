@@ -112,7 +112,7 @@ func TestValues(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			nodes := vmmctest.Nodes(t, w.nodes)
 			p, q := nodes[0].Open(t), nodes[len(nodes)-1].Open(t)
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "serve.late" && w.name == "mapped" {
 					t.Error("an answer that waits for nothing is sent twice")
 				}
@@ -430,7 +430,7 @@ func TestShutdown(t *testing.T) {
 			c := world.dial(t)
 			runs := g.begin(t, within(t), c, 1)
 			arrived := make(chan struct{}, 1)
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "call.sent" {
 					arrived <- struct{}{}
 				}
@@ -564,7 +564,7 @@ func TestShutdownBesideALostLink(t *testing.T) {
 	<-down
 	<-down // its link with the server, and the server's with it
 	late := make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "serve.late" {
 			close(late)
 		}

@@ -219,7 +219,7 @@ func TestOutcomes(t *testing.T) {
 				args := []string{name, "serve.runs", "1", "/nonexistent/file"}
 				child := vmmctest.Child(t, nodes[0], "server", args...)
 				c := dial(t, nodes[len(nodes)-1].Open(t))
-				onStep(t, func(s string) {
+				steps.On(t, func(s string) {
 					if s == at {
 						child.Kill()
 						<-c.Lane().Done()

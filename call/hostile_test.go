@@ -113,7 +113,7 @@ func TestTakesWithoutLock(t *testing.T) {
 	log := slog.New(lockingLog{slog.NewTextHandler(io.Discard, nil), &s})
 	w := ways[0].start(t, plainly, call.Logger(log))
 	s.Store(w.s)
-	onStep(t, func(at string) {
+	steps.On(t, func(at string) {
 		if at == "serve.seen" {
 			seen.Add(int32(w.s.Clients()))
 		}
@@ -315,7 +315,7 @@ func TestFalseServer(t *testing.T) {
 			f := pretend(t, node.Open(t), 4096)
 			c := dial(t, node.Open(t), call.Slots(2))
 			theirs := <-f.theirs
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "call.sent" {
 					if err := theirs.Send(within(t), b, form.AnswerEnd(0)-len(b)); err != nil {
 						t.Error(err)

@@ -4,33 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/call"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
-
-// onStep sets it for a test.
-func onStep(t testing.TB, f func(string)) {
-	step.Store(&f)
-	t.Cleanup(func() { step.Store(nil) })
-}
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("client", callAll)
 	vmmctest.Role("server", serveChild)
 	vmmctest.Role("bench", serveBench)
@@ -134,28 +123,6 @@ func (a *answer) check(q *question) error {
 	return nil
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists.
-func pauseAt(at, nth, file string) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-}
-
 // callAll is a child: name, number, calls, step, how often, file. It calls, and prints the ids of
 // the calls that succeeded.
 func callAll(ctx context.Context, p *vmmc.Process, args ...string) error {
@@ -164,7 +131,7 @@ func callAll(ctx context.Context, p *vmmc.Process, args ...string) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	pauseAt(args[3], args[4], args[5])
+	steps.PauseAt(args[3], args[4], args[5])
 	c, err := call.Dial[question, answer](ctx, p, args[0], call.Slots(2))
 	if err != nil {
 		return err
@@ -184,7 +151,7 @@ func callAll(ctx context.Context, p *vmmc.Process, args ...string) error {
 
 // serveChild is a child: name, step, how often, file. Its handlers print the ids of their calls.
 func serveChild(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[1], args[2], args[3])
+	steps.PauseAt(args[1], args[2], args[3])
 	_, err := published(ctx, p, args[0], func(_ context.Context, q *question, a *answer) error {
 		fmt.Println("runs", q.From, q.ID)
 		return reply(q, a)
@@ -310,12 +277,12 @@ func giveUp(t testing.TB, c *call.Client[question, answer], q question) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "call.sent" {
 			cancel()
 		}
 	})
-	defer step.Store(nil)
+	defer steps.Off()
 	err := get(ctx, c, q)
 	if !errors.Is(err, vmmc.ErrCanceled) || !errors.Is(err, vmmc.ErrOutcomeUnknown) {
 		t.Errorf("call %d: %v", q.ID, err)

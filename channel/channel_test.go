@@ -171,12 +171,12 @@ func TestCloseGivenUp(t *testing.T) {
 // A close that is given up ends a call that waits, and says that its own context has ended.
 func TestCloseGivenUpBesideASend(t *testing.T) {
 	waiting, once := make(chan struct{}), sync.Once{}
-	defer step.Store(nil)
-	step.Store(new(func(s string) {
+	defer steps.Off()
+	steps.On(t, func(s string) {
 		if s == "put.wait" {
 			once.Do(func() { close(waiting) })
 		}
-	}))
+	})
 	nodes := vmmctest.Nodes(t, 1)
 	newChan(t, nodes[0].Open(t), channel.Buffer(1))
 	s := dial(t, nodes[0].Open(t))

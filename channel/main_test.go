@@ -4,27 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/channel"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("sender", send)
 	vmmctest.Role("receiver", receive)
 	vmmctest.Main(m)
@@ -74,31 +69,9 @@ func (s tally) add(t testing.TB, v item) {
 	s[v.From]++
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists.
-func pauseAt(at, nth, file string) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-}
-
 // send is a child: name, number, values, step, how often, file. It sends values and closes.
 func send(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[3], args[4], args[5])
+	steps.PauseAt(args[3], args[4], args[5])
 	from, err1 := strconv.Atoi(args[1])
 	n, err2 := strconv.Atoi(args[2])
 	s, err := channel.Dial[item](ctx, p, args[0])
@@ -116,7 +89,7 @@ func send(ctx context.Context, p *vmmc.Process, args ...string) error {
 // receive is a child: name, senders, step, how often, file. It prints how many values of one sender
 // it has received when the channel is closed.
 func receive(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[2], args[3], args[4])
+	steps.PauseAt(args[2], args[3], args[4])
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err

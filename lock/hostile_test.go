@@ -164,7 +164,7 @@ func TestFalseHost(t *testing.T) {
 	for about, v := range map[string]uint64{"zero": 0, "idle": 1 << 19, "no lease": 2} {
 		waits := make(chan struct{})
 		var once sync.Once
-		onStep(t, func(s string) {
+		steps.On(t, func(s string) {
 			if s == "lock.waits" {
 				once.Do(func() { close(waits) })
 			}
@@ -181,7 +181,7 @@ func TestFalseHost(t *testing.T) {
 		if err := <-errs; !errors.Is(err, vmmc.ErrProtocol) {
 			t.Errorf("%s: %v", about, err)
 		}
-		step.Store(nil)
+		steps.Off()
 		if err := m.Notify(ctx, lock.OpWithdraw, m.Seq(), false); err != nil {
 			t.Fatal(err)
 		}

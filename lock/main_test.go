@@ -5,33 +5,22 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/lock"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
-
-// onStep sets it for a test.
-func onStep(t testing.TB, f func(string)) {
-	step.Store(&f)
-	t.Cleanup(func() { step.Store(nil) })
-}
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("worker", work)
 	vmmctest.Role("host", hostUntilKilled)
 	vmmctest.Role("permits", permits)
@@ -263,34 +252,11 @@ func round(ctx context.Context, m *lock.Mutex, a account) (abandoned bool, err e
 	return abandoned, err
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists. It reports whether the child has not been there yet.
-func pauseAt(at, nth, file string) (awaits func() bool) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-	return func() bool { return met.Load() < int32(n) }
-}
-
 // work is a child: step, how often, file, rounds, how. It locks and changes the account, so many
 // rounds and until it was at the step, and closes. It gives up soon with "impatient", and does so, tries, and opens anew by turns with
 // "random".
 func work(ctx context.Context, p *vmmc.Process, args ...string) error {
-	awaits := pauseAt(args[0], args[1], args[2])
+	awaits := steps.PauseAt(args[0], args[1], args[2])
 	rounds, err := strconv.Atoi(args[3])
 	if err != nil {
 		return err
@@ -351,7 +317,7 @@ func work(ctx context.Context, p *vmmc.Process, args ...string) error {
 
 // hostUntilKilled is a child: step, how often, file.
 func hostUntilKilled(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[0], args[1], args[2])
+	steps.PauseAt(args[0], args[1], args[2])
 	if _, err := lock.Host(ctx, p, name); err != nil {
 		return err
 	}

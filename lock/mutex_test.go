@@ -86,7 +86,7 @@ func TestLeaseWithoutTheHost(t *testing.T) {
 		unlock(t, locked(t, m))
 	}
 	ctx, cancel := context.WithCancel(within(t))
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "lock.waits" {
 			cancel()
 		}
@@ -243,7 +243,7 @@ func TestGrantCrossesWithdrawal(t *testing.T) {
 			ctx, cancel := context.WithCancel(within(t))
 			withdraws, granted := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				switch s {
 				case "lock.waits":
 					cancel()
@@ -259,7 +259,7 @@ func TestGrantCrossesWithdrawal(t *testing.T) {
 			if _, err := a.Lock(ctx); !errors.Is(err, vmmc.ErrCanceled) {
 				t.Fatal(err)
 			}
-			step.Store(nil)
+			steps.Off()
 			h := locked(t, b)
 			if !h.Abandoned() {
 				t.Error("the mark is lost")
@@ -414,7 +414,7 @@ func TestCallsGivenUp(t *testing.T) {
 			h = locked(t, b)
 			if w.nodes == 2 { // an unlock that is fenced goes on without its caller
 				ctx, cancel := context.WithCancel(within(t))
-				onStep(t, func(s string) {
+				steps.On(t, func(s string) {
 					if s == "unlock.fenced" {
 						host.Stop()
 						cancel()
@@ -423,7 +423,7 @@ func TestCallsGivenUp(t *testing.T) {
 				if err := h.Unlock(ctx); err != nil {
 					t.Errorf("an unlock that is given up: %v", err)
 				}
-				step.Store(nil)
+				steps.Off()
 				host.Continue()
 			} else {
 				unlock(t, h)

@@ -179,7 +179,7 @@ func TestSemaphoreGivenUp(t *testing.T) {
 			ctx, cancel = context.WithCancel(within(t))
 			withdraws, granted := make(chan struct{}), make(chan struct{})
 			var once sync.Once
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				switch s {
 				case "lock.waits":
 					cancel()
@@ -195,7 +195,7 @@ func TestSemaphoreGivenUp(t *testing.T) {
 			if _, err := a.Acquire(ctx); !errors.Is(err, vmmc.ErrCanceled) {
 				t.Fatal(err)
 			}
-			step.Store(nil)
+			steps.Off()
 			if err := acquired(t, b).Release(within(t)); err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +234,7 @@ func TestSemaphoreClose(t *testing.T) {
 // permits is a child: step, how often, file. It takes a permit and gives it back, gives up now and
 // then, until it was at the step.
 func permits(ctx context.Context, p *vmmc.Process, args ...string) error {
-	awaits := pauseAt(args[0], args[1], args[2])
+	awaits := steps.PauseAt(args[0], args[1], args[2])
 	s, err := lock.OpenSemaphore(ctx, p, name)
 	if err != nil {
 		return err
@@ -475,7 +475,7 @@ func TestOnceFails(t *testing.T) {
 
 // runOnce is a child: step, how often, file. Its function succeeds.
 func runOnce(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[0], args[1], args[2])
+	steps.PauseAt(args[0], args[1], args[2])
 	o, err := lock.OpenOnce(ctx, p, name)
 	if err != nil {
 		return err
@@ -558,7 +558,7 @@ func TestOnceTold(t *testing.T) {
 	}
 	leaving(t, o)
 	ctx, cancel := context.WithCancel(within(t))
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		switch s {
 		case "once.fenced":
 			host.Stop()
@@ -584,7 +584,7 @@ func closeAtAnswer(t *testing.T, c interface {
 ) {
 	t.Helper()
 	sent := make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		switch s {
 		case "lock.answered":
 			go func() {
@@ -641,7 +641,7 @@ func TestNumbersWrap(t *testing.T) {
 	c := acquired(t, s) // the highest
 	ctx, cancel := context.WithCancel(within(t))
 	defer cancel()
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "lock.waits" {
 			cancel()
 		}
@@ -654,7 +654,7 @@ func TestNumbersWrap(t *testing.T) {
 	if e, err := s.Acquire(ctx); !errors.Is(err, vmmc.ErrCanceled) {
 		t.Errorf("a permit beside the four that there are: %v, %v", e, err)
 	}
-	step.Store(nil)
+	steps.Off()
 	for _, x := range []*lock.Permitted{a, b, c, d} {
 		if err := x.Release(within(t)); err != nil {
 			t.Error(err)
@@ -691,7 +691,7 @@ func TestLeaseOfTheDead(t *testing.T) {
 			child := vmmctest.Child(t, last, "holder")
 			child.Line()
 			var closes atomic.Bool
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				switch s {
 				case "host.closes":
 					closes.Store(true)
@@ -756,7 +756,7 @@ func TestOtherHostsKilled(t *testing.T) {
 			a := acquired(t, s)
 			errs := make(chan error, 2)
 			waits := make(chan struct{}, 2)
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "lock.waits" {
 					waits <- struct{}{}
 				}

@@ -3,33 +3,21 @@ package table_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/table"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
-
-// onStep sets it for a test.
-func onStep(t testing.TB, f func(string)) {
-	step.Store(&f)
-	t.Cleanup(func() { step.Store(nil) })
-}
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("owner", own)
 	vmmctest.Main(m)
 }
@@ -198,28 +186,6 @@ func lacks(t testing.TB, o *table.Table[key, record], r *table.Reader[key, recor
 	}
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists.
-func pauseAt(at, nth, file string) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-}
-
 // ownKeys are how many keys a child has, and ownRounds how often it puts each.
 const ownKeys, ownRounds = 24, 4
 
@@ -243,7 +209,7 @@ func own(ctx context.Context, p *vmmc.Process, args ...string) error {
 	for _, k := range ks {
 		fmt.Println(k)
 	}
-	pauseAt(args[0], args[1], args[2])
+	steps.PauseAt(args[0], args[1], args[2])
 	for n := 1; n <= ownRounds && err == nil; n++ {
 		for _, k := range ks {
 			put(k, n)

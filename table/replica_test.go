@@ -167,7 +167,7 @@ func TestReplicaOfAFullTable(t *testing.T) {
 		ks = append(ks, k)
 	}
 	gets, next := 0, keys
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s != "home.got" {
 			return
 		}
@@ -196,7 +196,7 @@ func TestReplicaFarBehind(t *testing.T) {
 	rep, r := replicate(t, node)
 	var once sync.Once
 	held, goOn := make(chan struct{}), make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "homes.got" {
 			once.Do(func() {
 				close(held)
@@ -236,7 +236,7 @@ func TestReplicaOfAFullTableFarBehind(t *testing.T) {
 	rep, r := replicate(t, node)
 	var once sync.Once
 	held, goOn := make(chan struct{}), make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "homes.got" {
 			once.Do(func() {
 				close(held)

@@ -230,15 +230,15 @@ func TestGetAtEachStep(t *testing.T) {
 			ks := oneHome(o, keys)
 			now := map[int]int{}
 			changing, from, to := -1, -1, -1 // -1: not there
-			steps := map[string]int{}
+			met := map[string]int{}
 			var in atomic.Bool
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "bucket.got" || !in.Load() {
 					return
 				}
 				in.Store(false)
 				defer in.Store(true)
-				steps[s]++
+				met[s]++
 				for _, k := range ks {
 					v, ok, err := r.Get(context.Background(), newKey(k))
 					n := -1
@@ -290,7 +290,7 @@ func TestGetAtEachStep(t *testing.T) {
 				"entry.copied",
 				"head.written", "slot.begun", "slot.written",
 			}
-			if got := slices.Sorted(maps.Keys(steps)); !slices.Equal(got, want) {
+			if got := slices.Sorted(maps.Keys(met)); !slices.Equal(got, want) {
 				t.Errorf("steps: %v", got)
 			}
 		})
@@ -366,7 +366,7 @@ func TestChangesDuringALookUp(t *testing.T) {
 				put(t, o, k, 1)
 			}
 			gets := 0
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "bucket.got" {
 					if gets++; gets == c.after {
 						c.during(o, ks)
@@ -394,7 +394,7 @@ func TestGetsOfALookUp(t *testing.T) {
 		put(t, o, k, 0)
 	}
 	gets := 0
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "bucket.got" {
 			gets++
 		}
@@ -617,7 +617,7 @@ func TestCloseBesideRejoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	rejoins := make(chan struct{})
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "reader.rejoins" {
 			close(rejoins)
 		}
@@ -664,7 +664,7 @@ func TestGetGivenUp(t *testing.T) {
 	if err := big.Put(ctx, newKey(1), large{}); err != nil {
 		t.Fatal(err)
 	}
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "bucket.got" {
 			for range 20 {
 				if err := big.Put(within(t), newKey(1), large{}); err != nil {

@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/via"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("client", client)
 	vmmctest.Role("server", server)
 	vmmctest.Main(m)
@@ -266,28 +262,9 @@ func flushed(t testing.TB, done func() (*via.Descriptor, error), n int) {
 	}
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there.
-func pauseAt(at, nth string) error {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		return err
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			select {}
-		}
-	}
-	step.Store(&pause)
-	return nil
-}
-
 // child is a VI of a child, with receives posted.
 func child(p *vmmc.Process, args []string) (n *via.NIC, mem *via.Memory, vi *via.VI, err error) {
-	if err = pauseAt(args[0], args[1]); err != nil {
-		return
-	}
+	steps.PauseAt(args[0], args[1], "")
 	if n, err = via.Open(p, "nic0"); err != nil {
 		return
 	}

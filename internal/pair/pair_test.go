@@ -4,23 +4,19 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	Step = steps.At
 	vmmctest.Main(m)
 }
 
@@ -322,13 +318,11 @@ func TestFalseAnswer(t *testing.T) {
 	lie := func(*vmmc.Import) (uint32, error) { return firstID, nil }
 	ctx, w := meet(t, vmmctest.Nodes(t, 1), lie)
 	answered := make(chan struct{})
-	atAnswer := func(s string) {
+	steps.On(t, func(s string) {
 		if s == "dial.answered" {
 			close(answered)
 		}
-	}
-	step.Store(&atAnswer)
-	t.Cleanup(func() { step.Store(nil) })
+	})
 	done := make(chan error, 1)
 	go func() {
 		_, _, err := w.dials.dial(ctx, t)
