@@ -240,7 +240,8 @@ func (c *client) closeCall(ctx context.Context, holding func() bool) error {
 	return nil
 }
 
-// leave tells the host, and gives back what the client has.
+// leave tells the host, and gives back what the client has. When the context ends before the host
+// was told, the client keeps all, so that it can tell the host later.
 func (c *client) leave(ctx context.Context, holds bool) error {
 	if c.released {
 		return nil
@@ -257,10 +258,14 @@ func (c *client) leave(ctx context.Context, holds bool) error {
 		pair.At("close.sent")
 		err = c.lane.Fence(ctx) // the import's end would overtake it
 	}
-	if err != nil && ctx.Err() != nil && c.lane.Err() == nil {
+	switch {
+	case err == nil:
+	case c.lane.Err() != nil:
+		err = nil // the host has ended, or has ended the lane itself
+	case ctx.Err() != nil:
 		return err
 	}
-	return c.release()
+	return errors.Join(err, c.release())
 }
 
 // markClosed lets no call begin any more and reports whether it is the first one.

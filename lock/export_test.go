@@ -3,13 +3,36 @@ package lock
 import (
 	"context"
 	"encoding/binary"
+	"testing"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
 )
 
 // Unmapped has clients reach the host by the stream.
 func Unmapped() Option {
 	return func(o *options) { o.export = append(o.export, vmmc.Unmapped()) }
+}
+
+// HostReadOnly hosts a mutex whose clients can notify the host of nothing.
+func HostReadOnly(ctx context.Context, t testing.TB, p *vmmc.Process, name string) {
+	t.Helper()
+	listener := pair.NewListener(p, func(theirs *vmmc.Import) (uint32, error) {
+		lane, err := pair.NewBuffer(p, laneSize, nil, pair.For(theirs.Exporter()), vmmc.ReadOnly())
+		if err != nil {
+			return 0, err
+		}
+		return lane.ID(), nil
+	})
+	t.Cleanup(listener.Close)
+	letterbox, err := pair.NewBuffer(p, letterboxSize, func(b []byte) { writeLetterbox(b, kindMutex) },
+		vmmc.WithHandler(listener.Handle))
+	if err == nil {
+		err = letterbox.PublishAs(ctx, name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What a false client notifies the host of.

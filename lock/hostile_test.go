@@ -196,6 +196,28 @@ func TestFalseHost(t *testing.T) {
 	}
 }
 
+// Close says so if the host was not told, though it lives, and the client has left all the same.
+func TestCloseWithoutTheRightToNotify(t *testing.T) {
+	for _, w := range deathWays {
+		t.Run(w.name, func(t *testing.T) {
+			ctx, nodes := within(t), w.started(t)
+			host := nodes[0].Open(t)
+			lock.HostReadOnly(ctx, t, host, name)
+			m := open(t, nodes[len(nodes)-1].Open(t))
+			lane := m.Lane()
+			if err := m.Close(ctx); !errors.Is(err, vmmc.ErrNoRights) {
+				t.Errorf("the host was not told: %v", err)
+			}
+			if err := lane.Err(); !errors.Is(err, vmmc.ErrClosed) {
+				t.Errorf("the client keeps its lane: %v", err)
+			}
+			if err := m.Close(ctx); err != nil {
+				t.Errorf("a second call: %v", err)
+			}
+		})
+	}
+}
+
 // No process but its client can reach a lane, and none but the host a client's buffer.
 func TestThirdProcess(t *testing.T) {
 	nodes, _ := ways[0].start(t)

@@ -214,8 +214,10 @@ func (m *Mutex) tellRelease(ctx context.Context, idle uint64) error {
 
 // Close leaves the mutex: calls that wait fail with [vmmc.ErrClosed]. If this process has the lock,
 // the next holder finds [Held.Abandoned]. If the context ends before the host knows, Close returns
-// its error, and may be called again; otherwise a second call does nothing. Other errors: those of
-// [vmmc.Export.Close], [vmmc.ErrNotInHandler].
+// its error, and may be called again; otherwise a second call does nothing. After another error of
+// [vmmc.Import.SendNotify] this process has left, and the host, which lives, may not know of it: it
+// keeps what this process has until the process ends. Other errors: those of [vmmc.Export.Close],
+// [vmmc.ErrNotInHandler].
 //
 // Experimental: it may change in any release.
 func (m *Mutex) Close(ctx context.Context) error {
