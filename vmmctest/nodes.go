@@ -189,11 +189,12 @@ func (n *Node) Cut(others ...*Node) {
 func (n *Node) Delay(d time.Duration, others ...*Node) {
 	n.t.Helper()
 	for _, w := range n.wires(others) {
-		w.delay.Store(int64(d))
+		w.setDelay(d)
 	}
 }
 
 // Heal undoes [Node.Cut] and [Node.Delay] between the node and the others, or those that are named.
+// What is delayed goes on at once, in order.
 //
 // Experimental: it may change in any release.
 func (n *Node) Heal(others ...*Node) {

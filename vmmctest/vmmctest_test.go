@@ -183,6 +183,27 @@ func TestDelay(t *testing.T) {
 	}
 }
 
+// Heal lets what is delayed go on at once.
+func TestHealAfterDelay(t *testing.T) {
+	ctx := within(t)
+	nodes := vmmctest.Nodes(t, 2)
+	im, mem := joined(ctx, t, nodes[0].Open(t, vmmc.WithSilence(0)), nodes[1].Open(t, vmmc.WithSilence(0)))
+	nodes[0].Delay(time.Hour)
+	data := []byte("late1234")
+	for !nodes[0].Holds(nodes[1]) {
+		if err := im.Send(ctx, data, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes[0].Heal()
+	if err := im.Fence(ctx); err != nil {
+		t.Fatalf("what was delayed has not arrived: %v", err)
+	}
+	if !bytes.Equal(mem[:len(data)], data) {
+		t.Errorf("%q has arrived", mem[:len(data)])
+	}
+}
+
 // A child that is stopped answers nothing, and goes on.
 func TestStopAndContinue(t *testing.T) {
 	ctx := within(t)

@@ -6,19 +6,19 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // wire carries the connections that one node and its processes make to another node.
 type wire struct {
-	to    string // The address that the other node listens on.
-	l     *net.TCPListener
-	delay atomic.Int64
-	wg    sync.WaitGroup
+	to string // The address that the other node listens on.
+	l  *net.TCPListener
+	wg sync.WaitGroup
 
 	mu     sync.Mutex
+	delay  time.Duration     // Guarded by mu.
+	healed chan struct{}     // Closed by heal, which makes another one. Guarded by mu.
 	down   bool              // Guarded by mu.
 	closed bool              // Guarded by mu.
 	conns  map[*carried]bool // Guarded by mu.
@@ -27,6 +27,7 @@ type wire struct {
 // carried is one connection: its two ends on this wire.
 type carried struct {
 	ends [2]*net.TCPConn
+	late [2]chan piece // What has come on each end, and is not written to the other one yet.
 	over chan struct{} // Closed when it has ended.
 	once sync.Once
 }
@@ -37,7 +38,7 @@ func newWire(t testing.TB, to string) *wire {
 	if err != nil {
 		t.Fatalf("vmmctest: %v", err)
 	}
-	w := &wire{to: to, l: l, conns: map[*carried]bool{}}
+	w := &wire{to: to, l: l, healed: make(chan struct{}), conns: map[*carried]bool{}}
 	w.wg.Go(w.accept)
 	t.Cleanup(w.close)
 	return w
@@ -59,6 +60,9 @@ func (w *wire) accept() {
 // carry passes on what comes on both ends, until the connection ends.
 func (w *wire) carry(near *net.TCPConn) {
 	c := &carried{over: make(chan struct{})}
+	for n := range c.late {
+		c.late[n] = make(chan piece, maxLate)
+	}
 	c.ends[0] = near
 	far, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", w.to)
 	if err != nil {
@@ -100,16 +104,27 @@ func (c *carried) end(reset bool) {
 	})
 }
 
-// piece is what has come at once, and when it goes on.
+// maxLate bounds how many pieces one end of a connection has under way.
+const maxLate = 256
+
+// piece is what has come at once, and when it goes on: when it is due, or the wire is healed.
 type piece struct {
-	b   []byte
-	due time.Time
+	b      []byte
+	due    time.Time
+	healed <-chan struct{}
+}
+
+// delayed is a piece that comes now.
+func (w *wire) delayed(b []byte) piece {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return piece{b, time.Now().Add(w.delay), w.healed}
 }
 
 // pass reads what comes on one end. Another goroutine writes it to the other end when it is due, so
-// that pieces are late by the same time while at most 256 are under way.
+// that pieces are late by the same time while at most maxLate are under way.
 func (w *wire) pass(c *carried, n int) {
-	late := make(chan piece, 256)
+	late := c.late[n]
 	var writer sync.WaitGroup
 	writer.Go(func() { c.write(c.ends[1-n], late) })
 	defer writer.Wait()
@@ -119,7 +134,7 @@ func (w *wire) pass(c *carried, n int) {
 		k, err := c.ends[n].Read(b)
 		if k > 0 {
 			select {
-			case late <- piece{b[:k], time.Now().Add(time.Duration(w.delay.Load()))}:
+			case late <- w.delayed(b[:k]):
 			case <-c.over:
 				return
 			}
@@ -139,6 +154,7 @@ func (c *carried) write(to *net.TCPConn, late <-chan piece) {
 		if d := time.Until(p.due); d > 0 {
 			select {
 			case <-time.After(d):
+			case <-p.healed:
 			case <-c.over:
 			}
 		}
@@ -159,11 +175,19 @@ func (w *wire) cut() {
 	}
 }
 
-func (w *wire) heal() {
-	w.delay.Store(0)
+func (w *wire) setDelay(d time.Duration) {
 	w.mu.Lock()
-	w.down = false
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	w.delay = d
+}
+
+// heal undoes cut and setDelay. What is under way goes on at once.
+func (w *wire) heal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.delay, w.down = 0, false
+	close(w.healed)
+	w.healed = make(chan struct{})
 }
 
 // close ends the wire when its nodes have ended.
