@@ -86,6 +86,24 @@ func TestPagesShowPiecesOfTests(t *testing.T) {
 	}
 }
 
+var pythonPiece = regexp.MustCompile("(?s)(?:<!-- (\\S+) -->\n)?```python\n(.*?)```\n")
+
+// Pieces of Python are those of programs that are run.
+func TestPagesShowPiecesOfPython(t *testing.T) {
+	pieces := 0
+	for _, page := range pages {
+		for _, p := range pythonPiece.FindAllStringSubmatch(read(t, page), -1) {
+			pieces++
+			if p[1] == "" || !strings.Contains(read(t, filepath.Join(filepath.Dir(page), p[1])), p[2]) {
+				t.Errorf("%s: the file %q does not have what the page shows of it:\n%s", page, p[1], p[2])
+			}
+		}
+	}
+	if pieces == 0 {
+		t.Error("no page shows Python")
+	}
+}
+
 // flush takes the tabs away that lines begin with.
 func flush(code string) string {
 	var b strings.Builder

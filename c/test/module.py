@@ -1,0 +1,437 @@
+"""Tests of c/python/vmmc.py, which c/python_test.go runs on a node."""
+
+import array
+import ctypes
+import gc
+import itertools
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import unittest
+
+import vmmc
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+LIMIT = 60  # seconds, after which a wait has failed
+
+
+def code_of(call, *args, **kwargs):
+    """The code of the error that a call raises."""
+    try:
+        call(*args, **kwargs)
+    except vmmc.Error as e:
+        assert e.text and str(e) == e.text, "no text"
+        return e.code
+    return vmmc.Code.SUCCESS
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.p = vmmc.open()
+
+    def loop(self, id, buffer, **options):
+        """An export of this process, and its own import of it."""
+        e = self.p.export(id, buffer, **options)
+        self.addCleanup(e.close)
+        im = self.p.import_buffer(self.p.node, self.p.pid, id, timeout=LIMIT)
+        self.addCleanup(im.close)
+        return e, im
+
+
+class Nodes(Case):
+    def test_nodes(self):
+        nodes = self.p.nodes()
+        self.assertIn(self.p.node, nodes)
+        self.assertEqual(self.p.find(self.p.node.name), self.p.node)
+        self.assertEqual(len({n.name for n in nodes}), len(nodes))
+        self.assertEqual(len(set(nodes)), len(nodes))
+        self.assertEqual([n.name for n in self.p.session_nodes()], [n.name for n in nodes])
+        self.assertEqual(code_of(self.p.find, "nowhere"), vmmc.Code.NO_SUCH_NODE)
+        self.assertEqual(code_of(self.p.parent), vmmc.Code.NO_PARENT)
+        self.assertGreater(self.p.pid, 0)
+        self.assertEqual(vmmc.open().pid, self.p.pid)
+
+    def test_spawn(self):
+        with self.p.export(70, self.p.alloc(8)) as e:
+            child = ("import os, sys\n"
+                     "sys.path[:0] = %r\n"
+                     "os.environ['VMMC_LIBRARY'] = %r\n"
+                     "import vmmc\n"
+                     "p = vmmc.open()\n"
+                     "node, pid = p.parent()\n"
+                     "with p.import_buffer(node, pid, 70) as im:\n"
+                     "    im.send(p.pid.to_bytes(4, sys.byteorder), 4)\n"
+                     % (sys.path, os.environ["VMMC_LIBRARY"]))
+            pid = self.p.spawn([sys.executable, "-c", child])
+            self.assertEqual(e.word(4).wait(0, LIMIT), pid)
+        self.assertEqual(code_of(self.p.spawn, []), vmmc.Code.BAD_ARG)
+
+
+class Transfers(Case):
+    def buffers(self):
+        yield bytearray(64)
+        yield memoryview(bytearray(128))[32:96]
+        yield array.array("i", [0] * 16)
+        yield (ctypes.c_double * 8)()
+        yield self.p.alloc(64)
+        if numpy is not None:
+            yield numpy.zeros((4, 4), dtype=numpy.float32)
+            yield numpy.frombuffer(self.p.alloc(64), dtype=numpy.int32)
+
+    def test_kinds_of_memory(self):
+        for n, buffer in enumerate(self.buffers()):
+            with self.subTest(kind=type(buffer).__name__, n=n):
+                e, im = self.loop(100 + n, buffer)
+                self.assertEqual((e.size, im.size), (64, 64))
+                im.send(bytes(range(32)), 16)
+                e.word(44).wait_for(struct.unpack("=i", bytes(range(28, 32)))[0], LIMIT)
+                want = bytes(16) + bytes(range(32)) + bytes(16)
+                self.assertEqual(bytes(memoryview(buffer).cast("B")), want)
+                self.assertEqual(im.get(), want)
+                self.assertEqual(im.get(8, 20), want[20:28])
+                self.assertEqual(im.get(offset=56), want[56:])
+
+    def test_kinds_of_sources(self):
+        buffer = bytearray(64)
+        e, im = self.loop(1, buffer)
+        odd = memoryview(bytes(range(1, 70)))
+        sources = [b"12345678", bytearray(b"abcdefgh"), memoryview(b"01234567"),
+                   array.array("h", [1, 2, 3, 4])]
+        sources += [odd[i:i + 8] for i in range(4)]  # at least three are not aligned
+        if numpy is not None:
+            sources.append(numpy.arange(2, dtype=numpy.float32))
+        for n, source in enumerate(sources):
+            im.send(bytes(64))
+            im.send(source, 8)
+            want = bytes(memoryview(source).cast("B"))
+            self.assertEqual(im.get(8, 8), want, n)
+            self.assertEqual(im.get(8), bytes(8), n)
+
+    def test_get_into(self):
+        buffer = bytearray(b"abcdefgh")
+        _, im = self.loop(1, buffer)
+        into = array.array("i", [0, 0, 0])
+        im.get_into(memoryview(into)[1:])
+        self.assertEqual(into.tobytes(), bytes(4) + b"abcdefgh")
+        odd = memoryview(bytearray(12))
+        aligned = [code_of(im.get_into, odd[i:i + 8]) for i in range(4)]
+        self.assertEqual(sorted(aligned), [vmmc.Code.BAD_ALIGNMENT] * 3 + [vmmc.Code.SUCCESS])
+
+    def test_words(self):
+        e, im = self.loop(1, bytearray(16))
+        w = e.word(4)
+        self.assertEqual(w.value, 0)
+        w.value = -5
+        self.assertEqual(im.get(4, 4), struct.pack("=i", -5))
+        self.assertEqual(w.wait(0, LIMIT), -5)
+        threading.Timer(0.05, im.send, [struct.pack("=i", 9), 4]).start()
+        self.assertEqual(w.wait(-5, LIMIT), 9)
+        with self.assertRaises(TimeoutError) as caught:
+            w.wait(9, 0.01)
+        self.assertEqual(caught.exception.code, vmmc.Code.TIMEOUT)
+        self.assertRaises(vmmc.Timeout, w.wait_for, 10, 0)
+        e.close()
+        self.assertEqual(code_of(lambda: w.value), vmmc.Code.BAD_RBUF_STATE)
+        self.assertEqual(code_of(w.wait, 9), vmmc.Code.BAD_RBUF_STATE)
+
+
+class Errors(Case):
+    def test_exports(self):
+        export = self.p.export
+        self.assertRaises(BufferError, export, 1, b"read-only")
+        self.assertRaises(TypeError, export, 1, 17)
+        self.assertRaises((BufferError, ValueError), export, 1, memoryview(bytearray(64))[::2])
+        self.assertEqual(code_of(export, 1, bytearray(6)), vmmc.Code.BAD_SIZE)
+        self.assertEqual(code_of(export, 1, bytearray()), vmmc.Code.BAD_SIZE)
+        self.assertEqual(code_of(export, 1, memoryview(bytearray(12))[2:10]),
+                         vmmc.Code.BAD_ALIGNMENT)
+        self.assertEqual(code_of(export, 1, bytearray(8), access="x"), vmmc.Code.BAD_ARG)
+        self.assertEqual(code_of(export, -1, bytearray(8)), vmmc.Code.BAD_ARG)
+        self.assertEqual(code_of(export, 1 << 32, bytearray(8)), vmmc.Code.BAD_ARG)
+        memory = bytearray(8)
+        with export(1, memory):
+            self.assertEqual(code_of(export, 1, bytearray(8)), vmmc.Code.BUF_ALREADY_EXISTS)
+            self.assertEqual(code_of(export, 2, memory), vmmc.Code.OVERLAPPED_BUFS)
+        for size in (0, 3, -4):
+            self.assertEqual(code_of(self.p.alloc, size), vmmc.Code.BAD_SIZE)
+
+    def test_a_refused_export_holds_nothing(self):
+        memory, heard = bytearray(8), threading.Event()
+        _, im = self.loop(1, memory, handler=lambda n: heard.set())
+        for _ in range(3):
+            self.assertEqual(code_of(self.p.export, 2, memory, handler=print),
+                             vmmc.Code.OVERLAPPED_BUFS)
+        im.send(b"12345678", notify=True)
+        self.assertTrue(heard.wait(LIMIT))
+        other = bytearray(8)
+        self.assertEqual(code_of(self.p.export, 1, other), vmmc.Code.BUF_ALREADY_EXISTS)
+        other.extend(b"it may be resized")
+
+    def test_imports(self):
+        p = self.p
+        self.assertEqual(code_of(p.import_buffer, p.node, 0x7fffffff, 1),
+                         vmmc.Code.NO_SUCH_PROCESS)
+        self.assertEqual(code_of(p.import_buffer, p.node, -1, 1), vmmc.Code.BAD_ARG)
+        self.assertEqual(code_of(p.import_buffer, p.node, 1, 1 << 32), vmmc.Code.BAD_ARG)
+        with self.assertRaises(vmmc.Timeout) as caught:
+            p.import_buffer(p.node, p.pid, 4711, timeout=0.01)
+        self.assertIn("4711", caught.exception.text)
+
+    def test_transfers(self):
+        e, im = self.loop(1, bytearray(16))
+        for call in (im.send, im.get_into):
+            self.assertEqual(code_of(call, bytearray(3)), vmmc.Code.BAD_SIZE)
+            self.assertEqual(code_of(call, bytearray()), vmmc.Code.BAD_SIZE)
+            self.assertEqual(code_of(call, bytearray(4), 2), vmmc.Code.BAD_ALIGNMENT)
+            self.assertEqual(code_of(call, bytearray(4), 16), vmmc.Code.BAD_PROXY_ADDR)
+            self.assertEqual(code_of(call, bytearray(4), -4), vmmc.Code.BAD_PROXY_ADDR)
+            self.assertEqual(code_of(call, bytearray(20)), vmmc.Code.BAD_PROXY_ADDR)
+        self.assertRaises(BufferError, im.get_into, b"1234")
+        self.assertEqual(code_of(e.word, 16), vmmc.Code.BAD_PROXY_ADDR)
+        self.assertEqual(code_of(e.word, 2), vmmc.Code.BAD_ALIGNMENT)
+        e.close()
+        self.assertEqual(code_of(im.get_into, bytearray(4)), vmmc.Code.REVOKED)
+        self.assertEqual(code_of(im.send, bytes(4)), vmmc.Code.REVOKED)
+        im.close()
+        self.assertEqual(code_of(im.send, bytes(4)), vmmc.Code.CLOSED)
+        im.close()
+        e.close()
+
+    def test_access(self):
+        e, im = self.loop(1, bytearray(8), access="r")
+        self.assertEqual(im.get(), bytes(8))
+        with self.assertRaises(vmmc.Error) as caught:
+            im.send(bytes(4))
+        self.assertEqual(caught.exception.code, vmmc.Code.NO_RIGHTS)
+        self.assertTrue(caught.exception.matches(vmmc.Code.BAD_IBUF_STATE))
+        self.assertFalse(caught.exception.matches(vmmc.Code.BAD_SIZE))
+
+
+class Lifetimes(Case):
+    def test_memory_is_held(self):
+        memory = bytearray(16)
+        e = self.p.export(1, memory)
+        self.assertRaises(BufferError, memory.extend, b"x")
+        e.close()
+        memory.extend(b"x")
+        self.assertTrue(e.closed)
+
+    def test_dropped_in_any_order(self):
+        for order in itertools.permutations(("memory", "export", "import", "word")):
+            memory = self.p.alloc(64)
+            export = self.p.export(1, memory)
+            im = self.p.import_buffer(self.p.node, self.p.pid, 1, timeout=LIMIT)
+            held = {"memory": memory, "export": export, "import": im, "word": export.word(0)}
+            del memory, export, im
+            for name in order:
+                if "import" in held and ("export" in held or "word" in held):
+                    held["import"].send(b"1234")
+                del held[name]
+                gc.collect()
+            # The id is free, so the export has ended.
+            self.p.export(1, bytearray(8)).close()
+
+    def test_memory_is_freed(self):
+        def mapped():
+            with open("/proc/self/maps") as f:
+                return sum("memfd" in line for line in f)
+
+        self.p.export(1, bytearray(8)).close()
+        memory = [self.p.alloc(4096) for _ in range(20)]
+        most = mapped()
+        views = [m[8:16] for m in memory]
+        del memory
+        gc.collect()
+        self.assertEqual(mapped(), most)
+        del views
+        gc.collect()
+        self.assertLessEqual(mapped(), most - 20)
+
+    def test_with_blocks(self):
+        with vmmc.open() as p:
+            e = p.export(1, bytearray(8))
+            im = p.import_buffer(p.node, p.pid, 1, timeout=LIMIT)
+        self.assertTrue(e.closed and im.closed)
+        try:
+            with vmmc.open() as p, p.export(1, bytearray(8)):
+                raise KeyError
+        except KeyError:
+            pass
+        self.p.export(1, bytearray(8)).close()
+
+    def test_exit_with_all_open(self):
+        program = ("import vmmc\n"
+                   "p = vmmc.open()\n"
+                   "def handler(n): global seen; seen = n\n"
+                   "m = p.alloc(64)\n"
+                   "e = p.export(1, m, handler)\n"
+                   "b = bytearray(64); f = p.export(2, b, handler)\n"
+                   "ims = [p.import_buffer(p.node, p.pid, i) for i in (1, 2)]\n"
+                   "for i in range(50): [im.send(b'1234', notify=True) for im in ims]\n"
+                   "print('end')\n")
+        for _ in range(5):
+            done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, timeout=LIMIT)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"end\n", b""))
+
+
+class Handlers(Case):
+    def test_handler(self):
+        memory, heard, told = bytearray(16), threading.Event(), []
+
+        def handler(n):
+            told.append((n.export is e, n.offset, n.value, threading.get_ident()))
+            nested.append(code_of(im.send, b"back", 12))
+            nested.append(code_of(e.close))
+            nested.append(code_of(self.p.export, 9, bytearray(8)))
+            nested.append(code_of(self.p.import_buffer, self.p.node, self.p.pid, 1))
+            heard.set()
+
+        nested = []
+        e, im = self.loop(1, memory, handler=handler)
+        im.send(struct.pack("=ii", 7, 8), 4, notify=True)
+        self.assertTrue(heard.wait(LIMIT))
+        self.assertEqual(told[0][:3], (True, 8, 8))
+        self.assertNotEqual(told[0][3], threading.get_ident())
+        self.assertEqual(nested, [0] + [vmmc.Code.NOT_IN_HANDLER] * 3)
+        e.word(12).wait(0, LIMIT)
+        self.assertEqual(memory[12:], b"back")
+
+    def test_many(self):
+        count, all_told = [], threading.Event()
+
+        def handler(n):
+            count.append(n.value)
+            if len(count) == 300:
+                all_told.set()
+
+        _, im = self.loop(1, bytearray(8), handler=handler)
+        for i in range(300):
+            im.send(struct.pack("=i", i), notify=True)
+        self.assertTrue(all_told.wait(LIMIT))
+        self.assertEqual(len(count), 300)
+
+    def test_handler_that_raises(self):
+        heard, raised = threading.Event(), []
+
+        def handler(n):
+            if n.value == 1:
+                raise KeyError("of the handler")
+            heard.set()
+
+        hook, sys.unraisablehook = sys.unraisablehook, lambda u: raised.append(str(u.exc_value))
+        self.addCleanup(setattr, sys, "unraisablehook", hook)
+        _, im = self.loop(1, bytearray(8), handler=handler)
+        im.send(struct.pack("=i", 1), notify=True)
+        im.send(struct.pack("=i", 2), notify=True)
+        self.assertTrue(heard.wait(LIMIT))
+        self.assertEqual(raised, ["'of the handler'"])
+
+    def test_dropped_in_a_handler(self):
+        heard, held = threading.Event(), {}
+
+        def handler(n):
+            held.clear()
+            gc.collect()
+            heard.set()
+
+        _, im = self.loop(1, bytearray(8), handler=handler)
+        memory = bytearray(8)
+        held["export"] = self.p.export(2, memory)
+        held["import"] = self.p.import_buffer(self.p.node, self.p.pid, 1)
+        im.send(b"1234", notify=True)
+        self.assertTrue(heard.wait(LIMIT))
+        self.p.export(3, bytearray(8)).close()  # a later call ends what could not be ended
+        self.p.export(2, bytearray(8)).close()
+        memory.extend(b"it may be resized")
+
+    def test_blocked(self):
+        heard = threading.Event()
+        _, im = self.loop(1, bytearray(8), handler=lambda n: heard.set())
+        vmmc.block_notifications()
+        vmmc.block_notifications()
+        im.send(b"1234", notify=True)
+        self.assertFalse(vmmc.unblock_notifications())
+        self.assertFalse(heard.is_set())
+        self.assertTrue(vmmc.unblock_notifications())
+        self.assertTrue(heard.wait(LIMIT))
+
+    def test_dropped_while_blocked(self):
+        memory = bytearray(8)
+        e = self.p.export(1, memory, handler=print)
+        with self.p.import_buffer(self.p.node, self.p.pid, 1, timeout=LIMIT) as im:
+            vmmc.block_notifications()
+            im.send(b"1234", notify=True)
+            im.get()  # the message has been served
+            blocked = code_of(e.close)
+            del e
+            try:
+                memory.extend(b"x")
+                held = False
+            except BufferError:
+                held = True
+            vmmc.unblock_notifications()
+        self.assertEqual((blocked, held), (vmmc.Code.BLOCKED_NOTIFICATIONS, True))
+        self.p.export(3, bytearray(8)).close()
+        self.p.export(1, bytearray(8)).close()
+        memory.extend(b"x")
+
+
+class Processes(Case):
+    def test_fork(self):
+        _, im = self.loop(1, bytearray(8))
+        pid = os.fork()
+        if pid == 0:
+            codes = [code_of(im.send, b"1234"), code_of(self.p.nodes), code_of(vmmc.open)]
+            os._exit(0 if codes == [vmmc.Code.CLOSED] * 3 else 1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        im.send(b"1234")
+
+    def test_interrupted_waits(self):
+        class Alarm(Exception):
+            pass
+
+        def ring(*_):
+            raise Alarm
+
+        old = signal.signal(signal.SIGALRM, ring)
+        self.addCleanup(signal.signal, signal.SIGALRM, old)
+        e = self.p.export(1, bytearray(8))
+        self.addCleanup(e.close)
+        for wait in (lambda: self.p.import_buffer(self.p.node, self.p.pid, 77),
+                     lambda: e.word(0).wait(0)):
+            for _ in range(10):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                self.assertRaises(Alarm, wait)
+
+    def test_threads(self):
+        _, im = self.loop(1, bytearray(4 * 20))
+        failed = []
+
+        def work(i):
+            try:
+                for n in range(1, 30):
+                    data = struct.pack("=i", n)
+                    im.send(data, 4 * i)
+                    if im.get(4, 4 * i) != data:
+                        failed.append((i, n))
+            except vmmc.Error as e:
+                failed.append(e)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(20)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(failed, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
