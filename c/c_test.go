@@ -403,7 +403,46 @@ func TestImportTimeout(t *testing.T) {
 	}
 }
 
-var declared = regexp.MustCompile(`\b(vmmcx?_[A-Za-z_]+)\(`)
+// Atomic operations, the fence and waits for words, by one process on its own memory.
+func TestWords(t *testing.T) { run(t, vmmctest.Nodes(t, 1)[0], "words") }
+
+// Programs in C on two nodes change the words of a process in Go, which adds to one meanwhile.
+func TestAtomics(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	p := nodes[0].Open(t)
+	m, err := p.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := p.Export(1, m.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	word, _ := e.Word(0)
+	for _, n := range nodes {
+		c := command(t, n, "change", nodes[0].Name(), strconv.Itoa(int(p.PID())))
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			word.Add(1)
+		}
+		if err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := word.Load(), uint32(len(nodes)*4000); got != want {
+		t.Errorf("the sum is %d, want %d", got, want)
+	}
+	for off, want := range map[int]uint32{4: 1, 16: 1, 24: 10, 28: 0} {
+		if w, _ := e.Word(off); w.Load() != want {
+			t.Errorf("the word at %d is %d, want %d", off, w.Load(), want)
+		}
+	}
+}
+
+var declared = regexp.MustCompile(`\b(vmmcx?_\w+)\(`)
 
 // Each call of the headers has rows in the table of bad arguments.
 func TestBadArguments(t *testing.T) {
@@ -469,13 +508,14 @@ func TestTools(t *testing.T) {
 			{"forks"},
 			{"jumps"},
 			{"bad"},
+			{"words"},
 			{"storm", "", "0", "1"},
 		}},
 		{"threads", "thread", nil, [][]string{
-			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"storm", "", "0", "1"},
+			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"words"}, {"storm", "", "0", "1"},
 		}},
 		{"valgrind", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
-			{"redirect"}, {"notify"}, {"jumps"}, {"bad"},
+			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"},
 		}},
 	} {
 		t.Run(tool.name, func(t *testing.T) {

@@ -34,6 +34,32 @@ const char *vmmcx_last_error(void);
  */
 int vmmcx_error_is(int errCode, int kind);
 
+/*
+ * Returns when all that this process has sent to the exporter of the address has arrived there:
+ * asynchronous sends too, and those to the exporter's other buffers.
+ */
+vmmc_result_t vmmcx_fence(int32 *remoteProxyAddr);
+
+/*
+ * Change a word of an import as one step for all that read or change it: add to it, put a value in
+ * its place, or do so only if it has the expected value. *old is what the word was before; old may
+ * be NULL. Words of 64 bits have an address that is a multiple of 8 in the exporter's memory.
+ */
+vmmc_result_t vmmcx_fetch_add(int32 *remoteProxyAddr, int32 value, int32 *old);
+vmmc_result_t vmmcx_swap(int32 *remoteProxyAddr, int32 value, int32 *old);
+vmmc_result_t vmmcx_compare_and_swap(int32 *remoteProxyAddr, int32 expected, int32 value,
+                                     int32 *old);
+vmmc_result_t vmmcx_fetch_add64(int32 *remoteProxyAddr, int64_t value, int64_t *old);
+vmmc_result_t vmmcx_swap64(int32 *remoteProxyAddr, int64_t value, int64_t *old);
+vmmc_result_t vmmcx_compare_and_swap64(int32 *remoteProxyAddr, int64_t expected, int64_t value,
+                                       int64_t *old);
+
+/*
+ * Waits until a word of an export of this process is not old any more: at most so many milliseconds,
+ * or without a limit if they are negative. With from, it also ends when that import ends.
+ */
+vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds, vmmc_imphandle_t *from);
+
 #ifdef __cplusplus
 }
 #endif

@@ -156,6 +156,15 @@ _SIGNATURES = {
     "vmmcx_free": (ctypes.c_int, [ctypes.c_void_p]),
     "vmmcx_last_error": (ctypes.c_char_p, []),
     "vmmcx_error_is": (ctypes.c_int, [ctypes.c_int, ctypes.c_int]),
+    "vmmcx_fence": (ctypes.c_int, [ctypes.c_void_p]),
+    "vmmcx_fetch_add": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32,
+                                       ctypes.POINTER(ctypes.c_int32)]),
+    "vmmcx_swap": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32,
+                                  ctypes.POINTER(ctypes.c_int32)]),
+    "vmmcx_compare_and_swap": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32,
+                                              ctypes.POINTER(ctypes.c_int32)]),
+    "vmmcx_wait_word": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int,
+                                       ctypes.POINTER(_Handle)]),
 }
 
 _SONAME = "libvmmc.so.2"
@@ -339,6 +348,9 @@ def _handle(at: int, value: int) -> None:
 _NO_HANDLER = _HANDLER()
 
 
+_WAIT = 50  # milliseconds of a wait in C, which a signal of Python does not interrupt
+
+
 class Word:
     """An aligned word of an export. Loads and stores of it are atomic."""
 
@@ -351,32 +363,48 @@ class Word:
 
     @property
     def value(self) -> int:
-        self._export._check_open("load a word")
-        return self._word.value
+        memory = self._export._check_open("load a word")  # held until the load
+        value = self._word.value
+        del memory
+        return value
 
     @value.setter
     def value(self, value: int) -> None:
-        self._export._check_open("store a word")
+        memory = self._export._check_open("store a word")
         self._word.value = value
+        del memory
 
-    def wait(self, old: int, timeout: Optional[float] = None) -> int:
-        """Waits until the word's value is not old, and returns it. timeout is in seconds."""
+    def wait(self, old: int, timeout: Optional[float] = None,
+             peer: Optional["Import"] = None) -> int:
+        """Waits until the word's value is not old, and returns it. timeout is in seconds. With an
+        import from the process that owes the word, the wait also ends when that import ends."""
         old = ctypes.c_int32(old).value
-        return self._wait(lambda v: v != old, "changes from %d" % old, timeout)
+        return self._wait(lambda v: v != old, "changes from %d" % old, timeout, peer)
 
-    def wait_for(self, value: int, timeout: Optional[float] = None) -> None:
+    def wait_for(self, value: int, timeout: Optional[float] = None,
+                 peer: Optional["Import"] = None) -> None:
         """Waits until the word has this value."""
         value = ctypes.c_int32(value).value
-        self._wait(lambda v: v == value, "is %d" % value, timeout)
+        self._wait(lambda v: v == value, "is %d" % value, timeout, peer)
 
-    def _wait(self, ready: Callable[[int], bool], what: str, timeout: Optional[float]) -> int:
-        for _ in _pauses(timeout):
+    def _wait(self, ready: Callable[[int], bool], what: str, timeout: Optional[float],
+              peer: Optional["Import"]) -> int:
+        end = None if timeout is None else time.monotonic() + timeout
+        handle = None if peer is None else ctypes.byref(peer._handle)
+        while True:
             v = self.value
             if ready(v):
                 return v
-        raise Timeout(Code.TIMEOUT, "wait until the word at %d of buffer %d %s: the time limit of "
-                      "%g s was reached, the value is %d"
-                      % (self.offset, self._export.id, what, timeout, self.value))
+            left = _WAIT if end is None else min(_WAIT, int(1000 * (end - time.monotonic()) + 1))
+            if left <= 0:
+                raise Timeout(Code.TIMEOUT, "wait until the word at %d of buffer %d %s: the time "
+                              "limit of %g s was reached, the value is %d"
+                              % (self.offset, self._export.id, what, timeout, v))
+            # Another thread may close the export meanwhile: C looks at memory that is still there.
+            with memoryview(self._export._check_open("wait for a word")):
+                code = _lib().vmmcx_wait_word(self._export._address + self.offset, v, left, handle)
+            if code != Code.TIMEOUT:
+                _check(code)
 
 
 def _pauses(timeout: Optional[float]) -> Any:
@@ -438,6 +466,7 @@ class Export:
                 _NO_HANDLER if handler is None else _handle, _FLAGS[access], 0,
                 ctypes.byref(handle)))
             self._memory = pinned
+            self._object = buffer
             self._handle = handle
             self._drop = weakref.finalize(self, _close_later, end)
         except BaseException:  # KeyboardInterrupt too, which comes after the call
@@ -457,16 +486,20 @@ class Export:
             _check(code)
         if self._drop.detach() is not None:
             _notified.pop(id(self), None)
+            self._object = None
             self._memory.release()
 
     @property
     def closed(self) -> bool:
         return not self._drop.alive
 
-    def _check_open(self, what: str) -> None:
-        if not self._drop.alive:
+    def _check_open(self, what: str) -> Any:
+        """The memory of the export. It may go when the caller drops it and the export is closed."""
+        memory = self._object
+        if memory is None:
             raise Error(Code.BAD_RBUF_STATE, "%s of buffer %d: the export has ended"
                         % (what, self.id))
+        return memory
 
     def __enter__(self) -> "Export":
         return self
@@ -554,6 +587,36 @@ class Import:
         self.get_into(data, offset)
         return data
 
+    def fence(self) -> None:
+        """Returns when all that this process has sent to the exporter has arrived there."""
+        self._check_open("fence")
+        _check(_lib().vmmcx_fence(self._address))
+
+    def fetch_add(self, offset: int, value: int) -> int:
+        """Adds to a word of the exporter's memory, as one step for all that change it, and returns
+        what it was."""
+        old = ctypes.c_int32()
+        _check(_lib().vmmcx_fetch_add(self._word(offset), value, ctypes.byref(old)))
+        return old.value
+
+    def swap(self, offset: int, value: int) -> int:
+        """Stores a word in the exporter's memory, and returns what it was."""
+        old = ctypes.c_int32()
+        _check(_lib().vmmcx_swap(self._word(offset), value, ctypes.byref(old)))
+        return old.value
+
+    def compare_and_swap(self, offset: int, expected: int, value: int) -> int:
+        """Stores a word in the exporter's memory if it is what was expected, and returns what it
+        was: it was stored if that is expected."""
+        old = ctypes.c_int32()
+        _check(_lib().vmmcx_compare_and_swap(self._word(offset), expected, value,
+                                             ctypes.byref(old)))
+        return old.value
+
+    def _word(self, offset: int) -> int:
+        self._check(WORD, "change a word", offset)
+        return self._address + offset
+
     def close(self) -> None:
         """Ends the import."""
         if self._drop.alive:
@@ -566,10 +629,13 @@ class Import:
     def closed(self) -> bool:
         return not self._drop.alive
 
-    def _check(self, n: int, what: str, offset: int) -> None:
+    def _check_open(self, what: str) -> None:
         if not self._drop.alive:
             raise Error(Code.CLOSED, "%s to or from buffer %d of process %d: the import was closed"
                         % (what, self.id, self.pid))
+
+    def _check(self, n: int, what: str, offset: int) -> None:
+        self._check_open(what)
         _check_size(what, n)
         _check_range(what, offset, n, self.size)
 

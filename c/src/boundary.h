@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 1
+#define VMMC_LAYOUT 2
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -41,8 +41,16 @@ enum {
     VMMCB_BLOCK,
     VMMCB_UNBLOCK,  /* out: levels left */
     VMMCB_HANDLERS, /* the handlers' thread asks for a job; out: function, address, value */
-    VMMCB_CANCEL    /* in: address of the record that C has abandoned; it is not completed */
+    VMMCB_CANCEL,   /* in: address of the record that C has abandoned; it is not completed */
+    VMMCB_FENCE_AT, /* in: address in DestSpace */
+    VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected
+                       value; out: earlier value */
+    VMMCB_WAIT_WORD /* in: address, old value, milliseconds or all ones, 1 if the wait ends with an
+                       import, its handle */
 };
+
+/* Atomic operations. */
+enum { VMMCB_FETCH_ADD = 1, VMMCB_SWAP, VMMCB_COMPARE_AND_SWAP };
 
 /* Flags of VMMCB_SEND and VMMCB_GET. */
 #define VMMCB_NOTIFY 1u

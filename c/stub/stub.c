@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "boundary.h"
@@ -179,8 +180,119 @@ static void store(struct export_entry *e, uint64_t off, const void *src, uint64_
     }
 }
 
+/* Waits for words, which serve() looks at every few milliseconds. */
+static struct wait {
+    struct vmmcb_record *r;
+    int64_t until; /* in milliseconds */
+} waits[MANY];
+static int waits_pending;
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int word_code(const struct wait *w) {
+    if (__atomic_load_n((uint32_t *)(uintptr_t)w->r->in[0], __ATOMIC_SEQ_CST) != (uint32_t)w->r->in[1]) {
+        return 0;
+    }
+    if (w->r->in[3] && !import_of(w->r->in[4])) {
+        return vmmcErr_Revoked;
+    }
+    return w->r->in[2] != UINT64_MAX && now_ms() >= w->until ? vmmcErr_Timeout : VMMCB_WOULD_WAIT;
+}
+
+static void end_wait(struct wait *w, int code) {
+    struct vmmcb_record *r = w->r;
+    w->r = NULL;
+    waits_pending--;
+    finish(r, code);
+}
+
+static void check_waits(void) {
+    for (int k = 0; k < MANY; k++) {
+        int code = waits[k].r ? word_code(&waits[k]) : VMMCB_WOULD_WAIT;
+        if (code != VMMCB_WOULD_WAIT) {
+            end_wait(&waits[k], code);
+        }
+    }
+}
+
+static int wait_word(struct vmmcb_record *r) {
+    int exported = 0;
+    for (int k = 0; k < MANY; k++) {
+        exported |= exports[k].handle && r->in[0] >= exports[k].at && r->in[0] < exports[k].at + exports[k].size;
+    }
+    if (!exported) {
+        return vmmcErr_BadArg;
+    }
+    if (r->in_handler) {
+        return vmmcErr_NotInHandler;
+    }
+    if (r->in[3] && !import_of(r->in[4])) {
+        return (r->in[4] >> 20 & 15) == 1 ? vmmcErr_BadIbufState : vmmcErr_BadArg;
+    }
+    for (int k = 0; k < MANY; k++) {
+        if (!waits[k].r) {
+            waits[k] = (struct wait){r, now_ms() + (int64_t)(r->in[2] & INT32_MAX)};
+            waits_pending++;
+            check_waits();
+            return VMMCB_WOULD_WAIT;
+        }
+    }
+    return vmmcErr_NoMem;
+}
+
+/* The memory that n bytes at an address in DestSpace stand for, or NULL. */
+static void *far_memory(uint64_t a, uint64_t n, int *code) {
+    *code = vmmcErr_BadProxyAddr;
+    for (int k = 0; k < MANY; k++) {
+        if (imports[k].handle && imports[k].begin && a >= imports[k].begin && a < imports[k].begin + SLOT) {
+            struct export_entry *e = export_with(imports[k].id);
+            if (!e) {
+                *code = vmmcErr_Revoked;
+                return NULL;
+            }
+            if (a - imports[k].begin + n > e->size) {
+                return NULL;
+            }
+            *code = 0;
+            return (void *)(uintptr_t)(e->at + (a - imports[k].begin));
+        }
+    }
+    return NULL;
+}
+
+static int change(struct vmmcb_record *r) {
+    int code;
+    char *at = far_memory(r->in[0], r->in[1], &code);
+    if (!at) {
+        return code;
+    }
+    if ((uintptr_t)at % r->in[1] != 0) {
+        return vmmcErr_BadAlignment;
+    }
+    uint64_t *wide = (uint64_t *)(void *)at;
+    uint32_t *narrow = (uint32_t *)(void *)at;
+    uint64_t old = r->in[1] == 8 ? *wide : *narrow, value = r->in[3];
+    if (r->in[2] == VMMCB_FETCH_ADD) {
+        value += old;
+    } else if (r->in[2] == VMMCB_COMPARE_AND_SWAP && old != r->in[4]) {
+        value = old;
+    }
+    if (r->in[1] == 8) {
+        __atomic_store_n(wide, value, __ATOMIC_SEQ_CST); /* under mu, as all stores of this file */
+    } else {
+        __atomic_store_n(narrow, (uint32_t)value, __ATOMIC_SEQ_CST);
+    }
+    r->out[0] = old;
+    return 0;
+}
+
 /* The code of an operation, or VMMCB_WOULD_WAIT if it stays pending. mu is held. */
 static int run(struct vmmcb_record *r) {
+    int code;
     struct export_entry *e;
     struct import_entry *i;
     switch (r->op) {
@@ -399,6 +511,12 @@ static int run(struct vmmcb_record *r) {
         return 0;
     case VMMCB_STATUS:
         return r->in[0] != 0 && r->in[1] == r->in[0] * 77 ? 0 : vmmcErr_BadAsyncHandle;
+    case VMMCB_FENCE_AT:
+        return far_memory(r->in[0], 0, &code) ? 0 : code;
+    case VMMCB_ATOMIC:
+        return change(r);
+    case VMMCB_WAIT_WORD:
+        return wait_word(r);
     case VMMCB_BLOCK:
         blocked++;
         return 0;
@@ -416,6 +534,11 @@ static int run(struct vmmcb_record *r) {
 
 static void queued(struct vmmcb_record *r) {
     if (r->op == VMMCB_CANCEL) {
+        for (int k = 0; k < MANY; k++) {
+            if (waits[k].r && (uintptr_t)waits[k].r == r->in[0]) {
+                end_wait(&waits[k], vmmcErr_Canceled);
+            }
+        }
         for (struct vmmcb_record **w = &waiting; *w; w = &(*w)->next) {
             if ((uintptr_t)*w == r->in[0]) {
                 struct vmmcb_record *q = *w;
@@ -442,7 +565,11 @@ static void *serve(void *unused) {
     for (;;) {
         struct pollfd p = {shared->event, POLLIN, 0};
         uint64_t n;
-        poll(&p, 1, -1);
+        pthread_mutex_lock(&mu);
+        check_waits();
+        int pending = waits_pending;
+        pthread_mutex_unlock(&mu);
+        poll(&p, 1, pending ? 2 : -1);
         if (read(shared->event, &n, sizeof n) != sizeof n) {
             continue;
         }

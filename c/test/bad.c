@@ -167,6 +167,39 @@ void bad_arguments(void) {
     ROW(vmmcx_free, vmmcx_free(user), vmmcErr_BadArg);
     ROW(vmmcx_error_is, vmmcx_error_is(vmmcErr_Revoked, vmmcErr_BadIbufState), 1);
     ROW(vmmcx_error_is, vmmcx_error_is(vmmcErr_BadArg, vmmcErr_BadSize), 0);
+    ROW(vmmcx_fence, vmmcx_fence(NULL), vmmcErr_BadArg);
+    ROW(vmmcx_fence, vmmcx_fence(user), vmmcErr_BadProxyAddr);
+    ROW(vmmcx_fence, vmmcx_fence(p2_stale), vmmcErr_BadProxyAddr);
+/* What holds for each atomic operation: `call(far)`. */
+#define ATOMICS(name, call, size)                                                                  \
+    ROW(name, call(NULL), vmmcErr_BadArg);                                                         \
+    ROW(name, call((int32 *)(void *)((char *)p + 1)), vmmcErr_BadAlignment);                       \
+    ROW(name, call(p - 1), vmmcErr_BadProxyAddr);                                                  \
+    ROW(name, call(p + 64), vmmcErr_BadProxyAddr);                                                 \
+    ROW(name, call(p + 65 - size), vmmcErr_BadProxyAddr);                                          \
+    ROW(name, call(user), vmmcErr_BadProxyAddr);                                                   \
+    ROW(name, call(high), vmmcErr_BadProxyAddr);                                                   \
+    ROW(name, call(p2_stale), vmmcErr_BadProxyAddr)
+#define FETCH_ADD(a) vmmcx_fetch_add(a, 1, NULL)
+#define SWAP(a) vmmcx_swap(a, 1, NULL)
+#define COMPARE_AND_SWAP(a) vmmcx_compare_and_swap(a, 0, 1, NULL)
+#define FETCH_ADD64(a) vmmcx_fetch_add64(a, 1, NULL)
+#define SWAP64(a) vmmcx_swap64(a, 1, NULL)
+#define COMPARE_AND_SWAP64(a) vmmcx_compare_and_swap64(a, 0, 1, NULL)
+    ATOMICS(vmmcx_fetch_add, FETCH_ADD, 1);
+    ATOMICS(vmmcx_swap, SWAP, 1);
+    ATOMICS(vmmcx_compare_and_swap, COMPARE_AND_SWAP, 1);
+    ATOMICS(vmmcx_fetch_add64, FETCH_ADD64, 2);
+    ATOMICS(vmmcx_swap64, SWAP64, 2);
+    ATOMICS(vmmcx_compare_and_swap64, COMPARE_AND_SWAP64, 2);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(NULL, 0, 0, NULL), vmmcErr_BadArg);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(odd, 0, 0, NULL), vmmcErr_BadAlignment);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(p, 0, 0, NULL), vmmcErr_BadArg);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(user + 1, user[1], -1, NULL), vmmcErr_BadArg);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(mem + 2, 0, -1, &zero_i), vmmcErr_BadArg);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(mem + 2, 0, -1, &forged_i), vmmcErr_BadIbufState);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(mem + 2, 0, -1, &stale_i), vmmcErr_BadIbufState);
+    ROW(vmmcx_wait_word, vmmcx_wait_word(mem + 2, 0, 0, NULL), vmmcErr_Timeout);
     CHECK(strlen(vmmcx_last_error()) > 0);
     printf("row vmmcx_last_error\n");
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import vmmc
@@ -142,6 +143,36 @@ class Transfers(Case):
         self.assertEqual(code_of(w.wait, 9), vmmc.Code.BAD_RBUF_STATE)
 
 
+    def test_atomics(self):
+        for memory in (bytearray(16), self.p.alloc(16)):
+            e, im = self.loop(1, memory)
+            w = e.word(8)
+            w.value = 5
+            self.assertEqual(im.fetch_add(8, -7), 5)
+            self.assertEqual(im.swap(8, 40), -2)
+            self.assertEqual(im.compare_and_swap(8, 41, 1), 40)
+            self.assertEqual(im.compare_and_swap(8, 40, 1), 40)
+            self.assertEqual(w.value, 1)
+            im.send(bytes(8))
+            im.fence()
+            for call in (im.fetch_add, im.swap):
+                self.assertEqual(code_of(call, 16, 1), vmmc.Code.BAD_PROXY_ADDR)
+                self.assertEqual(code_of(call, 2, 1), vmmc.Code.BAD_ALIGNMENT)
+            im.close()
+            e.close()
+            self.assertEqual(code_of(im.fence), vmmc.Code.CLOSED)
+            self.assertEqual(code_of(im.swap, 0, 1), vmmc.Code.CLOSED)
+
+    def test_wait_with_a_peer(self):
+        e, _ = self.loop(1, bytearray(16))
+        other, im = self.loop(2, bytearray(16))
+        self.assertRaises(vmmc.Timeout, e.word(0).wait, 0, 0.01, im)
+        threading.Timer(0.02, other.close).start()
+        self.assertEqual(code_of(e.word(0).wait, 0, LIMIT, im), vmmc.Code.REVOKED)
+        im.close()
+        self.assertEqual(code_of(e.word(0).wait, 0, LIMIT, im), vmmc.Code.BAD_IBUF_STATE)
+
+
 class Errors(Case):
     def test_exports(self):
         export = self.p.export
@@ -237,6 +268,20 @@ class Lifetimes(Case):
                 gc.collect()
             # The id is free, so the export has ended.
             self.p.export(1, bytearray(8)).close()
+
+    def test_closed_while_another_thread_waits(self):
+        for _ in range(20):
+            memory = self.p.alloc(4096)
+            e = self.p.export(1, memory)
+            w, codes = e.word(0), []
+            waiter = threading.Thread(target=lambda: codes.append(code_of(w.wait, 0)))
+            waiter.start()
+            time.sleep(0.002)
+            e.close()
+            del memory, e
+            gc.collect()
+            waiter.join()
+            self.assertEqual(codes, [vmmc.Code.BAD_RBUF_STATE])
 
     def test_memory_is_freed(self):
         def mapped():

@@ -643,6 +643,10 @@ int main(int argc, char **argv) {
         waiting(a2);
     } else if (strcmp(name, "jumps") == 0) {
         jumps();
+    } else if (strcmp(name, "words") == 0) {
+        words();
+    } else if (strcmp(name, "change") == 0) {
+        change_words(a2, atoi(a3));
     } else if (strcmp(name, "bad") == 0) {
         bad_arguments();
     } else if (strcmp(name, "storm") == 0) {

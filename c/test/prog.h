@@ -59,4 +59,6 @@ static inline char *line(void) {
 }
 
 void bad_arguments(void);
+void words(void);
+void change_words(const char *node, int pid);
 void storm(const char *node, int pid, int seconds);

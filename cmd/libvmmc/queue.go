@@ -179,6 +179,12 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.unimport(r)
 	case C.VMMCB_FREE:
 		return l.free(r)
+	case C.VMMCB_FENCE_AT:
+		return l.fenceAt(ctx, r)
+	case C.VMMCB_ATOMIC:
+		return l.atomic(ctx, r)
+	case C.VMMCB_WAIT_WORD:
+		return l.waitWord(ctx, r)
 	}
 	p, err := l.process(ctx)
 	if err != nil {

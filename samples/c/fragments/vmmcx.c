@@ -6,6 +6,9 @@ int32 *offer_pages(unsigned long bytes, uint32 id, vmmc_exphandle_t *handle);
 vmmc_result_t take_back(int32 *pages, vmmc_exphandle_t handle);
 void explain(vmmc_result_t res, char *what);
 int is_over(vmmc_result_t res);
+vmmc_result_t enter_once(int32 *far_lock, int32 *far_count);
+vmmc_result_t count_far(int32 *far_counter, int64_t *before);
+vmmc_result_t await_answer(int32 *word, int32 old, vmmc_imphandle_t *peer);
 
 /* Memory that importers on the same node map. */
 int32 *offer_pages(unsigned long bytes, uint32 id, vmmc_exphandle_t *handle)
@@ -43,4 +46,43 @@ void explain(vmmc_result_t res, char *what)
 int is_over(vmmc_result_t res)
 {
     return vmmcx_error_is(res, vmmcErr_BadIbufState);
+}
+
+/* A lock of one word that several processes take, and a counter beside it. */
+vmmc_result_t enter_once(int32 *far_lock, int32 *far_count)
+{
+    int32 was = 1;
+    vmmc_result_t res;
+
+    do
+        res = vmmcx_compare_and_swap(far_lock, 0, 1, &was);
+    while (res == vmmc_Success && was != 0);
+    if (res < 0)
+        return res;
+    res = vmmcx_fetch_add(far_count, 1, NULL);
+    if (res < 0)
+        return res;
+    return vmmcx_swap(far_lock, 0, NULL);
+}
+
+/* Counts to at most 1,000,000, and then begins again. All of it has arrived in the end. */
+vmmc_result_t count_far(int32 *far_counter, int64_t *before)
+{
+    vmmc_result_t res = vmmcx_compare_and_swap64(far_counter, 1000000, 0, before);
+
+    if (res == vmmc_Success && *before != 1000000)
+        res = vmmcx_fetch_add64(far_counter, 1, before);
+    if (res == vmmc_Success && *before > 1000000)
+        res = vmmcx_swap64(far_counter, 0, NULL);
+    return res == vmmc_Success ? vmmcx_fence(far_counter) : res;
+}
+
+/* Waits for an answer, or for the end of the process that owes it: at most a minute. */
+vmmc_result_t await_answer(int32 *word, int32 old, vmmc_imphandle_t *peer)
+{
+    vmmc_result_t res = vmmcx_wait_word(word, old, 60000, peer);
+
+    if (res == vmmcErr_Timeout)
+        fprintf(stderr, "no answer within a minute\n");
+    return res;
 }
