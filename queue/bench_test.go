@@ -20,9 +20,10 @@ import (
 	"github.com/vmmc-go/vmmc/queue"
 )
 
-// The benchmarks measure the queue and its raw limit in turns, one of each an iteration. They print
-// the medians of both, and that of the ratios of each turn. Values have 64 bytes, and whatever takes
-// them reads all of them. Both ends are in one process, so take the figures of a quiet machine.
+// The benchmarks measure the queue and its limits in turns, one of each an iteration. They print the
+// median of each, and for each limit the median of the queue's ratio to it. Values have 64 bytes,
+// and their receivers read all of them. Both ends are in one process, so take the figures of a quiet
+// machine.
 
 const (
 	benchValues = 1 << 17 // of a turn that measures a rate
@@ -49,9 +50,14 @@ func payloads(n int) []payload {
 
 const payloadSum = 36
 
-// turns measures by turns until the benchmark's time is over. Each function returns what a turn has
-// taken for n operations.
-func turns(b *testing.B, n int, unit string, ours, limit func() time.Duration) {
+// A contender is what a benchmark measures. turn returns what a number of operations have taken.
+type contender struct {
+	name string
+	turn func() time.Duration
+}
+
+// turns measures by turns until the benchmark's time is over. The first contender is the queue.
+func turns(b *testing.B, n int, unit string, all ...contender) {
 	b.Helper()
 	rate := func(d time.Duration) float64 {
 		if unit == "M/s" {
@@ -59,20 +65,27 @@ func turns(b *testing.B, n int, unit string, ours, limit func() time.Duration) {
 		}
 		return d.Seconds() * 1e6 / float64(n)
 	}
-	ours()
-	limit()
-	var us, raw, ratio []float64
+	for _, c := range all {
+		c.turn()
+	}
+	rates, ratios := make([][]float64, len(all)), make([][]float64, len(all))
 	for b.Loop() {
-		u, l := rate(ours()), rate(limit())
-		us, raw, ratio = append(us, u), append(raw, l), append(ratio, u/l)
+		for i, c := range all {
+			r := rate(c.turn())
+			rates[i] = append(rates[i], r)
+			ratios[i] = append(ratios[i], rates[0][len(rates[0])-1]/r)
+		}
 	}
 	median := func(v []float64) float64 {
 		slices.Sort(v)
 		return v[len(v)/2]
 	}
-	b.ReportMetric(median(us), "queue-"+unit)
-	b.ReportMetric(median(raw), "raw-"+unit)
-	b.ReportMetric(median(ratio), "ratio")
+	for i, c := range all {
+		if i > 0 {
+			b.ReportMetric(median(ratios[i]), "queue/"+c.name)
+		}
+		b.ReportMetric(median(rates[i]), c.name+"-"+unit)
+	}
 	b.ReportMetric(0, "ns/op")
 }
 
@@ -313,19 +326,20 @@ func BenchmarkRate(b *testing.B) {
 					put = singles(q)
 				}
 				raw := &rawRing{slots: make([]payload, benchSlots)}
-				limit := streamed(b, raw.put(batch), raw.some)
+				limit := contender{"ring", streamed(b, raw.put(batch), raw.some)}
 				if w.nodes > 1 {
 					near, far := rawTCP(b)
-					limit = streamed(b, tcpPut(near, batch), tcpSome(far))
+					limit = contender{"TCP", streamed(b, tcpPut(near, batch), tcpSome(far))}
 				}
-				turns(b, benchValues, "M/s", streamed(b, put, some(c)), limit)
+				ours := contender{"queue", streamed(b, put, some(c))}
+				turns(b, benchValues, "M/s", ours, limit)
 			})
 		}
 	}
 }
 
-// BenchmarkLatency is a value there and one back by two queues, halved, beside the raw limit: a
-// message and a wait for its last word on one node, TCP between nodes.
+// BenchmarkLatency is a value there and one back by two queues, halved, beside its limits: a message
+// and a wait for its last word, which is what the library itself takes, and between nodes TCP.
 func BenchmarkLatency(b *testing.B) {
 	for _, w := range []way{ways[0], ways[2]} {
 		b.Run(w.name, func(b *testing.B) {
@@ -359,11 +373,11 @@ func BenchmarkLatency(b *testing.B) {
 				}
 				return time.Since(start)
 			}
-			limit := rawMessages(b, p, far)
+			all := []contender{{"queue", ours}, {"message", rawMessages(b, p, far)}}
 			if w.nodes > 1 {
-				limit = rawTrips(b)
+				all = append(all, contender{"TCP", rawTrips(b)})
 			}
-			turns(b, 2*benchTrips, "µs", ours, limit)
+			turns(b, 2*benchTrips, "µs", all...)
 		})
 	}
 }
