@@ -332,6 +332,13 @@ func TestNotify(t *testing.T) {
 	run(t, vmmctest.Nodes(t, 1)[0], "notify")
 }
 
+// The program runs its handlers itself.
+func TestPollMode(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	run(t, node, "polling")
+	run(t, node, "polling_late")
+}
+
 // Without the mutex before a thread's first call of Go this takes some twenty seconds.
 func TestThousandThreads(t *testing.T) {
 	run(t, vmmctest.Nodes(t, 1)[0], "threads", "1000")
@@ -509,13 +516,14 @@ func TestTools(t *testing.T) {
 			{"jumps"},
 			{"bad"},
 			{"words"},
+			{"polling"},
 			{"storm", "", "0", "1"},
 		}},
 		{"threads", "thread", nil, [][]string{
-			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"words"}, {"storm", "", "0", "1"},
+			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"words"}, {"polling"}, {"storm", "", "0", "1"},
 		}},
 		{"valgrind", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
-			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"},
+			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"}, {"polling"},
 		}},
 	} {
 		t.Run(tool.name, func(t *testing.T) {

@@ -60,6 +60,17 @@ vmmc_result_t vmmcx_compare_and_swap64(int32 *remoteProxyAddr, int64_t expected,
  */
 vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds, vmmc_imphandle_t *from);
 
+/*
+ * Poll mode, for programs that want handlers of notifications on threads of their own. Chosen by the
+ * first call of vmmcx_poll_fd, which comes before the first export with a handler. It returns a
+ * descriptor for poll(2), which is readable while a handler waits to be run, or a negative value.
+ * The program neither reads nor closes it.
+ */
+int vmmcx_poll_fd(void);
+
+/* Runs a handler that waits. 1 if one has run, 0 if none was there, or a negative value. */
+int vmmcx_run_handlers(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -40,7 +40,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 __all__ = [
     "Code", "Error", "Timeout", "Node", "Process", "Export", "Import", "Word", "Notification",
-    "block_notifications", "open", "unblock_notifications",
+    "block_notifications", "open", "poll_fd", "run_handlers", "unblock_notifications",
 ]
 
 WORD = 4
@@ -163,6 +163,8 @@ _SIGNATURES = {
                                   ctypes.POINTER(ctypes.c_int32)]),
     "vmmcx_compare_and_swap": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32,
                                               ctypes.POINTER(ctypes.c_int32)]),
+    "vmmcx_poll_fd": (ctypes.c_int, []),
+    "vmmcx_run_handlers": (ctypes.c_int, []),
     "vmmcx_wait_word": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int,
                                        ctypes.POINTER(_Handle)]),
 }
@@ -762,6 +764,22 @@ class Process:
 def open() -> Process:
     """Joins the node at VMMC_SOCKET, with the first call, and returns this process."""
     return Process()
+
+
+def poll_fd() -> int:
+    """A descriptor that is readable while a handler waits to be run, for select and for
+    loop.add_reader of asyncio. It is called before the first export with a handler; from then on
+    handlers run in run_handlers alone, on the caller's thread."""
+    fd = _lib().vmmcx_poll_fd()
+    _check(fd)
+    return fd
+
+
+def run_handlers() -> bool:
+    """Runs a handler that waits, and reports whether one has run."""
+    code = _lib().vmmcx_run_handlers()
+    _check(code)
+    return code > 0
 
 
 def block_notifications() -> None:

@@ -40,7 +40,8 @@ enum {
     VMMCB_CLEAR_END,    /* in: handle */
     VMMCB_BLOCK,
     VMMCB_UNBLOCK,  /* out: levels left */
-    VMMCB_HANDLERS, /* the handlers' thread asks for a job; out: function, address, value */
+    VMMCB_HANDLERS, /* asks for a job; in: 0, or a descriptor + 1 to which Go writes when there is
+                       one; out: function, address, value */
     VMMCB_CANCEL,   /* in: address of the record that C has abandoned; it is not completed */
     VMMCB_FENCE_AT, /* in: address in DestSpace */
     VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected

@@ -44,7 +44,8 @@ static void sweep(void) {
     }
 }
 
-static void push(struct vmmcb_record *r) {
+/* Has one of Go's threads run an operation. */
+void vmmc_push(struct vmmcb_record *r) {
     struct vmmcb_shared *s = vmmc_shared;
     struct vmmcb_record *head = __atomic_load_n(&s->head, __ATOMIC_RELAXED);
     __atomic_store_n(&r->word, VMMCB_PENDING, __ATOMIC_RELAXED);
@@ -76,7 +77,7 @@ static void abandon(struct thread *t, struct vmmcb_record *r) {
         c->data_cap = RECORD - sizeof *c;
         c->op = VMMCB_CANCEL;
         c->in[0] = (uintptr_t)r;
-        push(c);
+        vmmc_push(c);
         put_abandoned(c);
     }
     put_abandoned(r);
@@ -182,7 +183,7 @@ int vmmc_now(struct thread *t, struct vmmcb_record *r) {
 /* Has one of Go's threads run an operation, sleeps until it is done, and returns its code. */
 int vmmc_queue(struct thread *t, struct vmmcb_record *r) {
     (void)t;
-    push(r);
+    vmmc_push(r);
     while (state_of(r) == VMMCB_PENDING) {
         syscall(SYS_futex, &r->word, FUTEX_WAIT, VMMCB_PENDING, NULL, NULL, 0);
     }

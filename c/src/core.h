@@ -55,6 +55,7 @@ void vmmc_enter(void (*f)(struct vmmcb_record *), struct vmmcb_record *r, struct
 struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op, size_t data);
 int vmmc_now(struct thread *t, struct vmmcb_record *r);
 int vmmc_queue(struct thread *t, struct vmmcb_record *r);
+void vmmc_push(struct vmmcb_record *r);
 int vmmc_end(struct thread *t, struct vmmcb_record *r);
 void vmmc_abandon_all(struct thread *t);
 
@@ -74,5 +75,9 @@ int vmmc_in_dest_space(uintptr_t a);
 
 /* handlers.c */
 int vmmc_start_handlers(void);
+int vmmc_choose_polling(void);
+
+/* poll.c */
+void vmmc_queue_running(struct thread *t, struct vmmcb_record *r);
 
 #endif

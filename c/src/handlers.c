@@ -1,6 +1,7 @@
 /*
- * Notification handlers, which run on one thread of the library. It asks Go for a job, which Go's
- * dispatcher gives it, runs the handler, and asks again: that is the answer to the job. The calls of
+ * Notification handlers, which run on one thread of the library unless the program polls. It asks
+ * Go for a job, which Go's dispatcher gives it, runs the handler, and asks again: that is the answer
+ * to the job. The calls of
  * a handler are queued to the dispatcher's goroutine, which waits for the answer.
  */
 #define _GNU_SOURCE
@@ -8,7 +9,10 @@
 
 #include "core.h"
 
-static _Atomic int started;
+/* Who runs handlers is decided once. */
+enum { UNDECIDED, THREAD, POLLING };
+static _Atomic int mode;
+static pthread_mutex_t deciding = PTHREAD_MUTEX_INITIALIZER;
 static vmmc_mask mask; /* of the thread that needed the first handler */
 
 static void *run_handlers(void *unused);
@@ -62,25 +66,39 @@ static void *run_handlers(void *unused) {
     return NULL;
 }
 
-/* Makes the thread, once. It has the signal mask of the first thread that needs it. */
+/*
+ * Makes the thread, once and unless the program polls. It has the signal mask of the first thread
+ * that needs it.
+ */
 int vmmc_start_handlers(void) {
-    static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
-    if (atomic_load(&started)) {
+    if (atomic_load(&mode) != UNDECIDED) {
         return 0;
     }
     int failed = 0;
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
-    pthread_mutex_lock(&mu);
-    if (!atomic_load(&started)) {
+    pthread_mutex_lock(&deciding);
+    if (atomic_load(&mode) == UNDECIDED) {
         mask = old;
         failed = make_thread();
         if (!failed) {
-            atomic_store(&started, 1);
+            atomic_store(&mode, THREAD);
         }
     }
-    pthread_mutex_unlock(&mu);
+    pthread_mutex_unlock(&deciding);
     vmmc_restore_signals(old);
     return failed;
+}
+
+/* Has the program run handlers. Reports by 0 that a thread of the library does so already. */
+int vmmc_choose_polling(void) {
+    vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
+    pthread_mutex_lock(&deciding);
+    if (atomic_load(&mode) == UNDECIDED) {
+        atomic_store(&mode, POLLING);
+    }
+    pthread_mutex_unlock(&deciding);
+    vmmc_restore_signals(old);
+    return atomic_load(&mode) == POLLING;
 }
 
 /* Begins a call without arguments; NULL if that fails, with the code in *code. */
@@ -102,7 +120,7 @@ API void vmmc_BlockNotifications(void) {
     int code;
     struct vmmcb_record *r = begin(VMMCB_BLOCK, &t, &code);
     if (r) {
-        vmmc_queue(t, r);
+        vmmc_queue_running(t, r);
         vmmc_end(t, r);
     }
 }

@@ -50,6 +50,7 @@ static uint64_t next_handle = 1, base, last_request;
 static unsigned jobs_in, jobs_out;
 static int blocked, in_handler;
 static struct vmmcb_record *waiting, *idle; /* imports that wait for an export; the handlers' thread */
+static struct vmmcb_record *blocking; /* calls that wait for the handler that runs */
 static void *memories[MANY];
 static size_t memory_sizes[MANY];
 
@@ -155,7 +156,12 @@ static void give_job(void) {
         r->out[0] = j->handler;
         r->out[1] = j->at;
         r->out[2] = j->value;
+        int fd = (int)r->in[0] - 1;
+        uint64_t one = 1;
         finish(r, 0);
+        if (fd >= 0 && write(fd, &one, sizeof one) != sizeof one) {
+            abort();
+        }
     }
 }
 
@@ -197,7 +203,8 @@ static int word_code(const struct wait *w) {
     if (__atomic_load_n((uint32_t *)(uintptr_t)w->r->in[0], __ATOMIC_SEQ_CST) != (uint32_t)w->r->in[1]) {
         return 0;
     }
-    if (w->r->in[3] && !import_of(w->r->in[4])) {
+    struct import_entry *from = w->r->in[3] ? import_of(w->r->in[4]) : NULL;
+    if (w->r->in[3] && (!from || !export_with(from->id))) {
         return vmmcErr_Revoked;
     }
     return w->r->in[2] != UINT64_MAX && now_ms() >= w->until ? vmmcErr_Timeout : VMMCB_WOULD_WAIT;
@@ -519,6 +526,11 @@ static int run(struct vmmcb_record *r) {
         return wait_word(r);
     case VMMCB_BLOCK:
         blocked++;
+        if (in_handler && !r->in_handler) { /* until the handler has returned */
+            r->next = blocking;
+            blocking = r;
+            return VMMCB_WOULD_WAIT;
+        }
         return 0;
     case VMMCB_UNBLOCK:
         if (blocked == 0 && r->in_handler) {
@@ -551,6 +563,11 @@ static void queued(struct vmmcb_record *r) {
     } else if (r->op == VMMCB_HANDLERS) {
         idle = r;
         in_handler = 0;
+        while (blocking) {
+            struct vmmcb_record *b = blocking;
+            blocking = b->next;
+            finish(b, 0);
+        }
         give_job();
     } else {
         int code = run(r);

@@ -167,6 +167,10 @@ void bad_arguments(void) {
     ROW(vmmcx_free, vmmcx_free(user), vmmcErr_BadArg);
     ROW(vmmcx_error_is, vmmcx_error_is(vmmcErr_Revoked, vmmcErr_BadIbufState), 1);
     ROW(vmmcx_error_is, vmmcx_error_is(vmmcErr_BadArg, vmmcErr_BadSize), 0);
+    ROW(vmmcx_run_handlers, vmmcx_run_handlers(), vmmcErr_BadConfig);
+    CHECK(vmmcx_poll_fd() >= 0 && vmmcx_poll_fd() == vmmcx_poll_fd());
+    printf("row vmmcx_poll_fd\n");
+    ROW(vmmcx_run_handlers, vmmcx_run_handlers(), 0);
     ROW(vmmcx_fence, vmmcx_fence(NULL), vmmcErr_BadArg);
     ROW(vmmcx_fence, vmmcx_fence(user), vmmcErr_BadProxyAddr);
     ROW(vmmcx_fence, vmmcx_fence(p2_stale), vmmcErr_BadProxyAddr);

@@ -429,6 +429,36 @@ class Handlers(Case):
         memory.extend(b"x")
 
 
+class Polling(Case):
+    def test_asyncio(self):
+        program = ("import asyncio, struct, threading, vmmc\n"
+                   "async def main():\n"
+                   "    loop, seen = asyncio.get_running_loop(), asyncio.Queue()\n"
+                   "    loop.add_reader(vmmc.poll_fd(), vmmc.run_handlers)\n"
+                   "    with vmmc.open() as p:\n"
+                   "        told = lambda n: seen.put_nowait((n.value, threading.get_ident()))\n"
+                   "        p.export(1, p.alloc(64), told).word(0)\n"
+                   "        with p.export(2, p.alloc(64), told), \\\n"
+                   "                p.import_buffer(p.node, p.pid, 2) as im:\n"
+                   "            for i in range(20):\n"
+                   "                im.send(struct.pack('=i', i), notify=True)\n"
+                   "            got = [await asyncio.wait_for(seen.get(), 60) for _ in range(20)]\n"
+                   "            me = threading.get_ident()\n"
+                   "            assert got == [(i, me) for i in range(20)], got\n"
+                   "    try: vmmc.run_handlers()\n"
+                   "    except vmmc.Error: raise SystemExit('after the end')\n"
+                   "asyncio.run(main())\n"
+                   "print('end')\n")
+        done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=2 * LIMIT)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"end\n", b""))
+
+    def test_late(self):
+        with self.p.export(1, bytearray(8), handler=print):
+            self.assertEqual(code_of(vmmc.poll_fd), vmmc.Code.BAD_CONFIG)
+            self.assertEqual(code_of(vmmc.run_handlers), vmmc.Code.BAD_CONFIG)
+
+
 class Processes(Case):
     def test_fork(self):
         _, im = self.loop(1, bytearray(8))

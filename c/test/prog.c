@@ -643,6 +643,10 @@ int main(int argc, char **argv) {
         waiting(a2);
     } else if (strcmp(name, "jumps") == 0) {
         jumps();
+    } else if (strcmp(name, "polling") == 0) {
+        polling();
+    } else if (strcmp(name, "polling_late") == 0) {
+        polling_late();
     } else if (strcmp(name, "words") == 0) {
         words();
     } else if (strcmp(name, "change") == 0) {

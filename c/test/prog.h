@@ -60,5 +60,7 @@ static inline char *line(void) {
 
 void bad_arguments(void);
 void words(void);
+void polling(void);
+void polling_late(void);
 void change_words(const char *node, int pid);
 void storm(const char *node, int pid, int seconds);

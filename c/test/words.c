@@ -66,6 +66,13 @@ static void jump_out(int sig) {
     siglongjmp(out, 1);
 }
 
+static void alarms(int how) {
+    sigset_t s;
+    sigemptyset(&s);
+    sigaddset(&s, SIGALRM);
+    CHECK(pthread_sigmask(how, &s, NULL) == 0);
+}
+
 static void waits(int32 *buf, int32 *p) {
     int32 v = 1;
     pthread_t t;
@@ -103,6 +110,7 @@ static void waits(int32 *buf, int32 *p) {
     WANT(vmmcx_free(other), 0);
     /* A wait that is left leaves nothing behind. */
     signal(SIGALRM, jump_out);
+    alarms(SIG_UNBLOCK);
     for (volatile int i = 0; i < 50; i++) {
         if (sigsetjmp(out, 1) == 0) {
             struct itimerval soon = {{0, 0}, {0, 300 + i * 10}};
@@ -111,7 +119,7 @@ static void waits(int32 *buf, int32 *p) {
             CHECK(0);
         }
     }
-    signal(SIGALRM, SIG_DFL);
+    alarms(SIG_BLOCK);
     WANT(vmmcx_wait_word(buf, 77, 0, NULL), vmmcErr_Timeout);
 }
 
@@ -121,6 +129,7 @@ void words(void) {
     int32 *mapped = vmmcx_alloc(4096), *p, sent[256], got;
     vmmc_exphandle_t h;
     vmmc_async_handle_t request;
+    alarms(SIG_BLOCK); /* in the handlers' thread too, which must not jump into this one */
     for (int i = 0; i < 2; i++) {
         int32 *buf = i ? plain : mapped;
         WANT(vmmc_ExportRecvBuf(buf, 1024, (uint32)i, NULL, BUF_READWRITE, 0, &h), 0);

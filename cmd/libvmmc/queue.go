@@ -7,10 +7,12 @@ import "C"
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
@@ -120,7 +122,7 @@ func (l *library) cancel(r *record) {
 	}
 }
 
-// handler runs a notification's handler of C on C's thread, and the calls that it makes here, so
+// handler runs a notification's handler of C on a thread of C, and the calls that it makes here, so
 // that they are a handler's to the library.
 func (l *library) handler(function C.uint64_t) func(vmmc.Notification) {
 	return func(n vmmc.Notification) {
@@ -128,7 +130,13 @@ func (l *library) handler(function C.uint64_t) func(vmmc.Notification) {
 		r.out[0] = function
 		*(**byte)(unsafe.Pointer(&r.out[1])) = &n.At[0] // memory of C, or of an allocation: not of the heap
 		r.out[2] = C.uint64_t(n.Word)
+		descriptor := int(r.in[0]) - 1
 		l.finish(r, nil)
+		if descriptor >= 0 { // poll mode: the program finds the record complete when it is woken
+			var one [8]byte
+			binary.NativeEndian.PutUint64(one[:], 1)
+			_, _ = syscall.Write(descriptor, one[:])
+		}
 		for {
 			select {
 			case r := <-l.nested:

@@ -9,6 +9,7 @@ int is_over(vmmc_result_t res);
 vmmc_result_t enter_once(int32 *far_lock, int32 *far_count);
 vmmc_result_t count_far(int32 *far_counter, int64_t *before);
 vmmc_result_t await_answer(int32 *word, int32 old, vmmc_imphandle_t *peer);
+int serve_handlers(int (*wait_for_input)(int descriptor));
 
 /* Memory that importers on the same node map. */
 int32 *offer_pages(unsigned long bytes, uint32 id, vmmc_exphandle_t *handle)
@@ -85,4 +86,14 @@ vmmc_result_t await_answer(int32 *word, int32 old, vmmc_imphandle_t *peer)
     if (res == vmmcErr_Timeout)
         fprintf(stderr, "no answer within a minute\n");
     return res;
+}
+
+/* A program with a loop of its own runs handlers in it. It calls this before it exports. */
+int serve_handlers(int (*wait_for_input)(int descriptor))
+{
+    int fd = vmmcx_poll_fd(), res = 0;
+
+    while (fd >= 0 && res >= 0 && wait_for_input(fd))
+        res = vmmcx_run_handlers();
+    return fd < 0 ? fd : res;
 }

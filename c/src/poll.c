@@ -1,0 +1,138 @@
+/*
+ * Poll mode: the program's own threads run notification handlers, and no thread of the library. One
+ * record asks Go for a notification at all times, and Go writes to a descriptor when it has
+ * filled it. The thread that runs the handler pushes the record again, which is the answer.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core.h"
+#include "vmmcx.h"
+
+#define FUTEX_WAIT 0 /* musl-gcc has not the kernel's headers */
+
+static _Atomic(struct vmmcb_record *) job;
+static int job_fd; /* written before job */
+
+static _Atomic(struct thread *) runner; /* the thread that runs a handler */
+static uintptr_t runner_frame;          /* of its call; written by the runner */
+
+/* Signals are blocked, and a mutex is held. */
+static int make_job(void) {
+    struct vmmcb_record *r = vmmc_map(sizeof *r);
+    int fd = r ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
+    if (fd < 0) {
+        return -1;
+    }
+    r->op = VMMCB_HANDLERS;
+    r->in[0] = (uint64_t)fd + 1;
+    job_fd = fd;
+    atomic_store(&job, r);
+    vmmc_push(r);
+    return 0;
+}
+
+API int vmmcx_poll_fd(void) {
+    static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+    int code = vmmc_ready();
+    if (code != 0) {
+        return code;
+    }
+    if (!vmmc_choose_polling()) {
+        return vmmc_fail(vmmcErr_BadConfig,
+                         "poll for handlers: a thread of the library runs them already: call "
+                         "vmmcx_poll_fd before the first export with a handler");
+    }
+    vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
+    pthread_mutex_lock(&mu);
+    int failed = atomic_load(&job) ? 0 : make_job();
+    pthread_mutex_unlock(&mu);
+    vmmc_restore_signals(old);
+    if (failed) {
+        return vmmc_fail(vmmcErr_NoMem, "poll for handlers: no memory, or no descriptor, is left");
+    }
+    return job_fd;
+}
+
+/* The handler has returned, or will not: Go may give the next one. */
+static void answer(void *thread) {
+    struct thread *t = thread;
+    t->in_handler = 0;
+    vmmc_push(atomic_load(&job));
+    atomic_store(&runner, NULL);
+}
+
+static int on_alternate_stack(void) {
+    stack_t s;
+    return sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_ONSTACK);
+}
+
+/* Runs the handler that Go has given, if there is one and no other thread runs it: reports by 1. */
+static int run_given(struct thread *t, uintptr_t frame) {
+    struct vmmcb_record *r = atomic_load(&job);
+    struct thread *none = NULL;
+    uint64_t n;
+    if (!atomic_compare_exchange_strong(&runner, &none, t)) {
+        return 0;
+    }
+    runner_frame = frame;
+    /* Go writes after it has filled the record, so what it fills after this read is readable. */
+    int taken = read(job_fd, &n, sizeof n) == sizeof n;
+    (void)taken;
+    if (__atomic_load_n(&r->word, __ATOMIC_ACQUIRE) != VMMCB_DONE) {
+        atomic_store(&runner, NULL);
+        return 0;
+    }
+    pthread_cleanup_push(answer, t);
+    t->in_handler = 1;
+    ((vmmc_callback_t)(uintptr_t)r->out[0])((int32 *)(uintptr_t)r->out[1], (int32)r->out[2]);
+    pthread_cleanup_pop(1);
+    return 1;
+}
+
+API int vmmcx_run_handlers(void) {
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    int code = vmmc_ready();
+    if (code != 0) {
+        return code;
+    }
+    struct thread *t = vmmc_thread();
+    if (!t) {
+        return vmmcErr_NoMem;
+    }
+    if (!atomic_load(&job)) {
+        return vmmc_fail(vmmcErr_BadConfig, "run handlers: call vmmcx_poll_fd before");
+    }
+    if (atomic_load(&runner) == t && frame >= runner_frame && !on_alternate_stack()) {
+        answer(t); /* the handler was left by siglongjmp */
+    }
+    if (t->in_handler) {
+        return vmmc_fail(vmmcErr_NotInHandler,
+                         "run handlers: this is a handler, and one runs at a time");
+    }
+    return run_given(t, frame);
+}
+
+/*
+ * Queues a record that Go completes only when no handler runs. One that Go has given to this
+ * process would never run if its only thread waited here.
+ */
+void vmmc_queue_running(struct thread *t, struct vmmcb_record *r) {
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    if (!atomic_load(&job) || t->in_handler) {
+        vmmc_queue(t, r);
+        return;
+    }
+    vmmc_push(r);
+    while (__atomic_load_n(&r->word, __ATOMIC_ACQUIRE) == VMMCB_PENDING) {
+        struct timespec soon = {0, 500000};
+        if (!run_given(t, frame)) {
+            syscall(SYS_futex, &r->word, FUTEX_WAIT, VMMCB_PENDING, &soon, NULL, 0);
+        }
+    }
+}
