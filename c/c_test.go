@@ -332,6 +332,53 @@ func TestNotify(t *testing.T) {
 	run(t, vmmctest.Nodes(t, 1)[0], "notify")
 }
 
+// A program publishes a buffer, and another one imports it by its name.
+func TestPublishedNames(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for i, where := range []string{"one node", "two nodes"} {
+		t.Run(where, func(t *testing.T) {
+			name := "answers" + strconv.Itoa(i)
+			p := talk(t, nodes[0], "publish", name)
+			if l := p.line(t); l != "published" {
+				t.Fatal(l)
+			}
+			run(t, nodes[i], "import", nodes[0].Name()+"/"+name)
+			if l := p.line(t); l != "unpublished" {
+				t.Fatal(l)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if _, err := nodes[0].Open(t).ImportName(ctx, name); !errors.Is(err, vmmc.ErrTimeout) {
+				t.Errorf("the name is still there: %v", err)
+			}
+			p.end(t)
+		})
+	}
+}
+
+// The programs of a group know each other by their ranks, and wait for each other.
+func TestGroup(t *testing.T) {
+	const size = 3
+	nodes := vmmctest.Nodes(t, 2)
+	group := fmt.Sprintf("VMMC_GROUP=1:00112233445566778899aabbccddeeff:%s*2,%s*1", nodes[0].Name(), nodes[1].Name())
+	var programs [size]*exec.Cmd
+	var outs [size]bytes.Buffer
+	for rank := range programs {
+		c := command(t, nodes[rank/2], "member")
+		c.Env = append(c.Env, group, fmt.Sprint("VMMC_RANK=", rank), fmt.Sprint("VMMC_SIZE=", size))
+		c.Stdout, c.Stderr = &outs[rank], &outs[rank]
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		programs[rank] = c
+	}
+	for rank, c := range programs {
+		if err := c.Wait(); err != nil || outs[rank].String() != fmt.Sprintf("%d of %d\n", rank, size) {
+			t.Errorf("rank %d: %v\n%s", rank, err, outs[rank].Bytes())
+		}
+	}
+}
+
 // The program runs its handlers itself.
 func TestPollMode(t *testing.T) {
 	node := vmmctest.Nodes(t, 1)[0]

@@ -46,9 +46,19 @@ enum {
     VMMCB_FENCE_AT, /* in: address in DestSpace */
     VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected
                        value; out: earlier value */
-    VMMCB_WAIT_WORD /* in: address, old value, milliseconds or all ones, 1 if the wait ends with an
+    VMMCB_WAIT_WORD, /* in: address, old value, milliseconds or all ones, 1 if the wait ends with an
                        import, its handle */
+    VMMCB_PUBLISH,     /* in: an export's handle; data: a name */
+    VMMCB_UNPUBLISH,   /* the same */
+    VMMCB_IMPORT_NAME, /* in: milliseconds or all ones; data: a name; out: as VMMCB_IMPORT */
+    VMMCB_GROUP,       /* out: rank, size */
+    VMMCB_MEMBER,      /* in: rank, milliseconds or all ones; out: node, pid */
+    VMMCB_BARRIER,     /* in: milliseconds or all ones */
+    VMMCB_LEAVE        /* the same */
 };
+
+/* No name of an export is longer. */
+#define VMMCB_NAME 1024u
 
 /* Atomic operations. */
 enum { VMMCB_FETCH_ADD = 1, VMMCB_SWAP, VMMCB_COMPARE_AND_SWAP };

@@ -1,8 +1,8 @@
 /*
  * Notification handlers, which run on one thread of the library unless the program polls. It asks
  * Go for a job, which Go's dispatcher gives it, runs the handler, and asks again: that is the answer
- * to the job. The calls of
- * a handler are queued to the dispatcher's goroutine, which waits for the answer.
+ * to the job. The calls of a handler are queued to the dispatcher's goroutine, which waits for the
+ * answer.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

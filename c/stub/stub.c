@@ -48,7 +48,7 @@ static struct vmmcb_shared *shared;
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t next_handle = 1, base, last_request;
 static unsigned jobs_in, jobs_out;
-static int blocked, in_handler;
+static int blocked, in_handler, left_group;
 static struct vmmcb_record *waiting, *idle; /* imports that wait for an export; the handlers' thread */
 static struct vmmcb_record *blocking; /* calls that wait for the handler that runs */
 static void *memories[MANY];
@@ -524,6 +524,26 @@ static int run(struct vmmcb_record *r) {
         return change(r);
     case VMMCB_WAIT_WORD:
         return wait_word(r);
+    case VMMCB_PUBLISH:
+    case VMMCB_UNPUBLISH:
+        if (!export_of(r->in[0])) {
+            return (r->in[0] >> 20 & 15) == 0xe ? vmmcErr_BadRbufState : vmmcErr_BadArg;
+        }
+        return r->data_len == 0 ? vmmcErr_BadName : 0;
+    case VMMCB_IMPORT_NAME: /* the stub forgets names */
+        return r->data_len == 0 ? vmmcErr_BadName : vmmcErr_Timeout;
+    case VMMCB_GROUP:
+        r->out[1] = 1;
+        return left_group ? vmmcErr_Closed : 0;
+    case VMMCB_MEMBER:
+        r->out[0] = NODE;
+        r->out[1] = PID;
+        return r->in[0] == 0 ? 0 : vmmcErr_BadArg;
+    case VMMCB_BARRIER:
+        return left_group ? vmmcErr_Closed : 0;
+    case VMMCB_LEAVE:
+        left_group = 1;
+        return 0;
     case VMMCB_BLOCK:
         blocked++;
         if (in_handler && !r->in_handler) { /* until the handler has returned */

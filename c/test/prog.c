@@ -647,6 +647,12 @@ int main(int argc, char **argv) {
         polling();
     } else if (strcmp(name, "polling_late") == 0) {
         polling_late();
+    } else if (strcmp(name, "publish") == 0) {
+        publish(a2);
+    } else if (strcmp(name, "import") == 0) {
+        import_named(a2);
+    } else if (strcmp(name, "member") == 0) {
+        member();
     } else if (strcmp(name, "words") == 0) {
         words();
     } else if (strcmp(name, "change") == 0) {

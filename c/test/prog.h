@@ -60,6 +60,9 @@ static inline char *line(void) {
 
 void bad_arguments(void);
 void words(void);
+void publish(const char *name);
+void import_named(const char *name);
+void member(void);
 void polling(void);
 void polling_late(void);
 void change_words(const char *node, int pid);

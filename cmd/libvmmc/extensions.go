@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
@@ -121,11 +120,8 @@ func (l *library) waitWord(ctx context.Context, r *record) error {
 			return &vmmc.Error{Op: op, Code: vmmc.ErrBadIbufState, Err: errors.New("the handle's import has ended, or is being made")}
 		}
 	}
-	if limit := int64(r.in[2]); limit >= 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(limit)*time.Millisecond)
-		defer cancel()
-	}
+	ctx, cancel := within(ctx, r.in[2])
+	defer cancel()
 	old := uint32(r.in[1])
 	if from != nil {
 		_, err = from.WaitWord(ctx, w, old)

@@ -176,17 +176,7 @@ func (l *library) importBuffer(ctx context.Context, p *vmmc.Process, r *record) 
 	if err != nil {
 		return err
 	}
-	i := &imported{given: true}
-	if i.handle, err = l.imports.add(i); err == nil {
-		if err = l.open(i, im); err != nil {
-			l.imports.remove(i.handle)
-		}
-	}
-	if err != nil {
-		return errors.Join(err, im.Close())
-	}
-	r.out[0], r.out[1], r.out[2] = i.handle, C.uint64_t(i.begin), C.uint64_t(im.Size())
-	return nil
+	return l.give(im, r)
 }
 
 // beginImport is vmmc_ImportRecvBufAsync.

@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/group"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/manual"
 )
@@ -27,6 +28,9 @@ type library struct {
 
 	mu   sync.Mutex
 	node *vmmc.Process // nil until a call has joined the node. Guarded by mu.
+
+	groupMu sync.Mutex
+	group   *group.Group // nil until a call has joined it. Guarded by groupMu.
 
 	nodes    nodes
 	imports  imports
@@ -193,6 +197,8 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.atomic(ctx, r)
 	case C.VMMCB_WAIT_WORD:
 		return l.waitWord(ctx, r)
+	case C.VMMCB_PUBLISH, C.VMMCB_UNPUBLISH:
+		return l.publish(ctx, r)
 	}
 	p, err := l.process(ctx)
 	if err != nil {
@@ -231,6 +237,10 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.importBuffer(ctx, p, r)
 	case C.VMMCB_IMPORT_BEGIN:
 		return l.beginImport(p, r)
+	case C.VMMCB_IMPORT_NAME:
+		return l.importName(ctx, p, r)
+	case C.VMMCB_GROUP, C.VMMCB_MEMBER, C.VMMCB_BARRIER, C.VMMCB_LEAVE:
+		return l.onGroup(ctx, p, r)
 	case C.VMMCB_BLOCK:
 		p.BlockNotifications()
 		return nil

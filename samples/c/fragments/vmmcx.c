@@ -9,6 +9,9 @@ int is_over(vmmc_result_t res);
 vmmc_result_t enter_once(int32 *far_lock, int32 *far_count);
 vmmc_result_t count_far(int32 *far_counter, int64_t *before);
 vmmc_result_t await_answer(int32 *word, int32 old, vmmc_imphandle_t *peer);
+vmmc_result_t offer_by_name(vmmc_exphandle_t handle, int (*serve)(void));
+int32 *find_by_name(const char *name, vmmc_imphandle_t *handle);
+vmmc_result_t import_next(uint32 id, vmmc_imphandle_t *handle, int32 **next);
 int serve_handlers(int (*wait_for_input)(int descriptor));
 
 /* Memory that importers on the same node map. */
@@ -96,4 +99,45 @@ int serve_handlers(int (*wait_for_input)(int descriptor))
     while (fd >= 0 && res >= 0 && wait_for_input(fd))
         res = vmmcx_run_handlers();
     return fd < 0 ? fd : res;
+}
+
+/* Others find the buffer by its name for as long as it serves. */
+vmmc_result_t offer_by_name(vmmc_exphandle_t handle, int (*serve)(void))
+{
+    vmmc_result_t res = vmmcx_publish(handle, "jobs");
+
+    if (res < 0)
+        return res;
+    while (serve())
+        ;
+    return vmmcx_unpublish(handle, "jobs");
+}
+
+/* Waits up to a minute for a server. NULL if there is none. */
+int32 *find_by_name(const char *name, vmmc_imphandle_t *handle)
+{
+    int32 *far = NULL;
+    uint32 nwords;
+
+    if (vmmcx_import_name(name, 60000, handle, &far, &nwords) < 0)
+        return NULL;
+    return far;
+}
+
+/* A ring: each program of a group imports the buffer of the next one. */
+vmmc_result_t import_next(uint32 id, vmmc_imphandle_t *handle, int32 **next)
+{
+    vmmc_node_t node;
+    vmmc_pid_t pid;
+    uint32 nwords;
+    int rank, size;
+    vmmc_result_t res = vmmcx_group(&rank, &size);
+
+    if (res == vmmc_Success)
+        res = vmmcx_member((rank + 1) % size, -1, &node, &pid);
+    if (res == vmmc_Success)
+        res = vmmc_ImportRecvBuf(node, pid, id, handle, next, &nwords);
+    if (res == vmmc_Success)
+        res = vmmcx_barrier(-1);
+    return res == vmmc_Success ? vmmcx_leave(-1) : res;
 }
