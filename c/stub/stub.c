@@ -49,6 +49,7 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t next_handle = 1, base, last_request;
 static unsigned jobs_in, jobs_out;
 static int blocked, in_handler, left_group;
+static int handler_levels; /* that the running handler has blocked: the program's when it returns */
 static struct vmmcb_record *waiting, *idle; /* imports that wait for an export; the handlers' thread */
 static struct vmmcb_record *blocking; /* calls that wait for the handler that runs */
 static void *memories[MANY];
@@ -545,19 +546,27 @@ static int run(struct vmmcb_record *r) {
         left_group = 1;
         return 0;
     case VMMCB_BLOCK:
+        if (r->in_handler) {
+            handler_levels++;
+            return 0;
+        }
         blocked++;
-        if (in_handler && !r->in_handler) { /* until the handler has returned */
+        if (in_handler) { /* until the handler has returned */
             r->next = blocking;
             blocking = r;
             return VMMCB_WOULD_WAIT;
         }
         return 0;
     case VMMCB_UNBLOCK:
-        if (blocked == 0 && r->in_handler) {
-            return vmmcErr_NotInHandler;
+        if (r->in_handler) {
+            if (handler_levels == 0) {
+                return vmmcErr_NotInHandler;
+            }
+            r->out[0] = (uint64_t)handler_levels--;
+            return 0;
         }
         blocked -= blocked > 0;
-        r->out[0] = (uint64_t)blocked + r->in_handler;
+        r->out[0] = (uint64_t)blocked;
         give_job();
         return 0;
     }
@@ -583,6 +592,8 @@ static void queued(struct vmmcb_record *r) {
     } else if (r->op == VMMCB_HANDLERS) {
         idle = r;
         in_handler = 0;
+        blocked += handler_levels;
+        handler_levels = 0;
         while (blocking) {
             struct vmmcb_record *b = blocking;
             blocking = b->next;
