@@ -111,6 +111,10 @@ func TestErrors(t *testing.T) {
 		{"typedef " + strings.Repeat("struct { ", 200), "more than 100 things within each other"},
 		{row(300) + "const A = A0;", "macros stand for each other, more than 200 in a row"},
 		{doubling(40) + "const A = A39;", "the macros make more than"},
+		// What one macro makes, before it is read: tokens, text, one word.
+		{"#define G(x, y)\n#define F(x) G()" + strings.Repeat(" x", 2048) + "\nF(" + strings.Repeat("1 ", 1024) + ")", "the macros make more than"},
+		{"#define F(x)" + strings.Repeat(" #x", 1024) + "\nF(" + strings.Repeat("a", 16<<10) + ")", "the macros make more than"},
+		{"#define F(x) x" + strings.Repeat(" ## x", 1024) + "\nF(" + strings.Repeat("a", 1<<10) + ")", "the macros make more than"},
 	} {
 		_, err := load(map[string]string{"in.x": c.in}, rpcl.Options{})
 		var at *rpcl.Error

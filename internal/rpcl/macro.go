@@ -59,9 +59,7 @@ func (p *preprocessor) arguments(name token, m *macro) (args [][]token, called b
 	arg := []token{}
 	for depth := 0; ; {
 		t := p.raw()
-		if p.count++; p.count > maxTokens {
-			fail(name.at, "the macros make more than %d words of the file", maxTokens)
-		}
+		p.charge(1, name)
 		switch {
 		case t.kind == endOfFile:
 			fail(name.at, "the arguments of %s do not end", name.text)
@@ -88,8 +86,10 @@ func (p *preprocessor) arguments(name token, m *macro) (args [][]token, called b
 }
 
 // with returns the body with arguments in the places of the parameters: # makes text of one, and ##
-// one token of two.
-func (m *macro) with(args [][]token, name token) (out []token) {
+// one token of two. It charges what it makes before that takes memory: a body and an argument make
+// as many tokens, or bytes of text, as the product of their lengths, and other macros may come
+// before these are read.
+func (p *preprocessor) with(m *macro, args [][]token, name token) (out []token) {
 	if !m.args {
 		return m.body
 	}
@@ -97,6 +97,7 @@ func (m *macro) with(args [][]token, name token) (out []token) {
 		b := m.body[i]
 		if b.is("#") && i+1 < len(m.body) {
 			if n := m.param(m.body[i+1]); n >= 0 {
+				p.charge(wordsOf(args[n]...), name)
 				out = append(out, token{kind: text, text: spelled(args[n]), spaced: b.spaced})
 				i++
 				continue
@@ -104,10 +105,12 @@ func (m *macro) with(args [][]token, name token) (out []token) {
 		}
 		next := []token{b}
 		if n := m.param(b); n >= 0 {
+			p.charge(len(args[n]), name)
 			next = slices.Clone(args[n])
 		}
 		if m.pastes(i-2) && len(out) > 0 && len(next) > 0 {
 			last := out[len(out)-1]
+			p.charge(wordsOf(last, next[0]), name)
 			pasted := lineOf(name.at.File, last.text+next[0].text)
 			if len(pasted) != 1 {
 				fail(name.at, "%s makes %s%s of two words, which is none", name.text, last.text, next[0].text)
@@ -119,6 +122,15 @@ func (m *macro) with(args [][]token, name token) (out []token) {
 		}
 	}
 	return out
+}
+
+// wordsOf is how many words are charged for the text of tokens, which a new token is to have.
+func wordsOf(l ...token) int {
+	n := 1
+	for _, t := range l {
+		n += 1 + len(t.text)/8
+	}
+	return n
 }
 
 // pastes reports whether the body's token and the one behind it are ##.

@@ -43,7 +43,7 @@ type preprocessor struct {
 	conds   []condition
 	macros  map[string]macro
 	bodies  [][]token // of macros, what is left of each; the last one is read first
-	count   int
+	count   int       // see charge
 	// What lines that begin with % tell the C compiler.
 	passed  map[string][]token // #define NAME ...
 	headers []header           // #include "NAME.h"
@@ -134,11 +134,16 @@ func (p *preprocessor) next() token {
 	}
 }
 
+// charge counts words that were read or made, and refuses the file when there are too many.
+func (p *preprocessor) charge(n int, at token) {
+	if p.count += n; p.count > maxTokens {
+		fail(at.at, "the macros make more than %d words of the file", maxTokens)
+	}
+}
+
 // expand has the body of the macro that the token names, if any, read next.
 func (p *preprocessor) expand(t token) bool {
-	if p.count++; p.count > maxTokens {
-		fail(t.at, "the macros make more than %d words of the file", maxTokens)
-	}
+	p.charge(1, t)
 	m, ok := p.macros[t.text]
 	if t.kind != word || !ok || t.from.has(t.text) {
 		return false
@@ -158,7 +163,7 @@ func (p *preprocessor) expand(t token) bool {
 		fail(t.at, "macros stand for each other, more than %d in a row", maxExpand)
 	}
 	body := make([]token, 0, len(m.body))
-	for _, b := range m.with(args, t) {
+	for _, b := range p.with(&m, args, t) {
 		if b.from == nil {
 			b.from = from
 		}
