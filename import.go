@@ -241,11 +241,7 @@ func (p *Process) importRetrying(
 		if time.Since(since) > timeout.Control {
 			return nil, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !timeout.Sleep(ctx, pause) {
 			return nil, fmt.Errorf("%w: %w", timeout.Ended(ctx), err)
 		}
 	}

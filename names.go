@@ -417,11 +417,7 @@ func (p *Process) importNamed(ctx context.Context, n *importName) (*Import, erro
 		default:
 			return im, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !timeout.Sleep(ctx, pause) {
 			return nil, fmt.Errorf("%w: %w", timeout.Ended(ctx), err)
 		}
 	}

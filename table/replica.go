@@ -14,6 +14,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Replica is a copy of a table in this process, which follows the changes of its owner.
@@ -96,7 +97,7 @@ func (r *Replica[K, V]) copyAll(ctx context.Context) error {
 			return r.from.failed(ctx, r.source, err)
 		}
 		if !more {
-			pause(ctx, retryPause)
+			timeout.Sleep(ctx, retryPause)
 		}
 	}
 	return nil
@@ -120,9 +121,9 @@ func (r *Replica[K, V]) follow() {
 			return
 		case more:
 		case len(r.pending) > 0:
-			pause(r.ctx, min(r.every, retryPause))
+			timeout.Sleep(r.ctx, min(r.every, retryPause))
 		default:
-			pause(r.ctx, r.every)
+			timeout.Sleep(r.ctx, r.every)
 		}
 	}
 }
@@ -130,15 +131,6 @@ func (r *Replica[K, V]) follow() {
 // retryPause is how long a replica waits before it tries again what the owner has changed, or
 // seems to change, all the time.
 const retryPause = time.Millisecond
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
 
 // catchUp applies the changes that there are. more reports whether it has applied any. If it could
 // not get them, as the owner goes on changing the same, they stay.
@@ -418,7 +410,7 @@ func (r *Replica[K, V]) Behind(ctx context.Context) (uint64, error) {
 	have := r.count.Load() // first, as it must not be ahead
 	count, err := r.source.changes(ctx)
 	for errors.Is(err, errBusy) && ctx.Err() == nil {
-		pause(ctx, retryPause)
+		timeout.Sleep(ctx, retryPause)
 		count, err = r.source.changes(ctx)
 	}
 	if err != nil {

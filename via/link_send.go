@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // What a link sends. All of this but unstall is called with NIC.mu held.
@@ -109,10 +111,7 @@ func (l *link) unstall() {
 			return
 		}
 		l.n.mu.Unlock()
-		select {
-		case <-l.ctx.Done():
-		case <-time.After(time.Millisecond):
-		}
+		timeout.Sleep(l.ctx, time.Millisecond)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/rpcmsg"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // maxDatagram is the most that UDP carries.
@@ -44,7 +45,7 @@ func (s *Server) ServePacket(c net.PacketConn) error {
 		default: // of one sender, mostly
 			pause = min(max(2*pause, time.Millisecond), time.Second)
 			s.logger.Error("vrpc: receive", "address", c.LocalAddr(), "err", err)
-			if !s.sleep(pause) {
+			if !timeout.Sleep(s.acceptCtx, pause) {
 				return ErrClosed
 			}
 		}

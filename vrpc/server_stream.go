@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/rpcrecord"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Serve takes connections off l, TCP or unix, and serves them until l fails or the server is
@@ -33,7 +34,7 @@ func (s *Server) Serve(l net.Listener) error {
 			// Out of descriptors, mostly: others will be closed.
 			pause = min(max(2*pause, time.Millisecond), time.Second)
 			s.logger.Error("vrpc: accept", "address", l.Addr(), "err", err)
-			if !s.sleep(pause) {
+			if !timeout.Sleep(s.acceptCtx, pause) {
 				return ErrClosed
 			}
 			continue
@@ -55,17 +56,6 @@ func (s *Server) Serve(l net.Listener) error {
 			defer s.untrack(c)
 			s.serveStream(c)
 		}()
-	}
-}
-
-func (s *Server) sleep(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-s.acceptCtx.Done():
-		return false
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -288,11 +289,7 @@ func (n *Node) grantNamed(
 		default:
 			return g, e.ID, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !timeout.Sleep(ctx, pause) {
 			return g, 0, ctxCause(ctx, "the %v", k)
 		}
 	}

@@ -169,7 +169,7 @@ func (d *redialer) run(why error) {
 	ctx, stop := context.WithDeadlineCause(rq.lifeCtx, until, errNoAnswer)
 	defer stop()
 	last := errNoAttempt
-	for sleepWithin(ctx, pause) {
+	for timeout.Sleep(ctx, pause) {
 		pause = min(max(2*pause, minRedialPause), maxRedialPause)
 		err := d.dial(ctx, pause)
 		if late && err == nil && !d.checkProgress() {
@@ -209,21 +209,6 @@ func (d *redialer) checkProgress() bool {
 	d.rq.rmu.Lock()
 	defer d.rq.rmu.Unlock()
 	return d.madeProgress()
-}
-
-// sleepWithin sleeps for d and reports whether the context has not ended.
-func sleepWithin(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // dial makes one attempt. pause precedes the next one.
@@ -280,7 +265,7 @@ const (
 // resumed.
 func (rs *Responder) awaitImporter(ctx context.Context, why error) error {
 	asked := errNotAsked
-	for pause := minExitCheck; sleepWithin(ctx, pause); pause = min(2*pause, maxExitCheck) {
+	for pause := minExitCheck; timeout.Sleep(ctx, pause); pause = min(2*pause, maxExitCheck) {
 		if rs.peerExited == nil {
 			continue
 		}

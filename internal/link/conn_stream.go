@@ -379,6 +379,6 @@ func (s *stream) drainLoop(why error, bye func()) {
 			s.fail(why)
 			return
 		}
-		sleepWithin(s.lifeCtx, drainInterval)
+		timeout.Sleep(s.lifeCtx, drainInterval)
 	}
 }

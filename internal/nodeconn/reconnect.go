@@ -60,7 +60,7 @@ func (t *Conn) Watch(ctx context.Context, log *slog.Logger) {
 func (t *Conn) reconnect() bool {
 	lostAt := time.Now()
 	var refusedAt time.Time // why it may not
-	for sleep(t.ctx, minReconnectDelay); t.ctx.Err() == nil; {
+	for timeout.Sleep(t.ctx, minReconnectDelay); t.ctx.Err() == nil; {
 		if t.tryReconnect(lostAt, &refusedAt) {
 			t.log.Info("rejoined the node's daemon", "after", time.Since(lostAt))
 			return true
@@ -131,7 +131,7 @@ func (t *Conn) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 				break
 			}
 		} else {
-			sleep(t.ctx, left)
+			timeout.Sleep(t.ctx, left)
 		}
 	}
 	return false
@@ -139,16 +139,6 @@ func (t *Conn) tryReconnect(lostAt time.Time, refusedAt *time.Time) bool {
 
 // errNoBell means that this attempt does not listen to the bell.
 var errNoBell = errors.New("there is no bell")
-
-// sleep waits for pause or until the context ends.
-func sleep(ctx context.Context, pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
 
 // rejoinRefused is a refusal by a running daemon. Retrying soon does not help.
 type rejoinRefused struct{ error }

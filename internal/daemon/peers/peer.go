@@ -324,11 +324,7 @@ func retryInterrupted[Q, A any](
 		if time.Since(since) > timeout.Control {
 			return nil, err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		if !timeout.Sleep(ctx, pause) {
 			return nil, err
 		}
 	}

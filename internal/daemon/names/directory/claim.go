@@ -306,7 +306,7 @@ func (b *outbox) tell(node string) {
 				continue
 			}
 		}
-		if !sleep(ctx, pause) {
+		if !timeout.Sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, maxPause)

@@ -52,7 +52,7 @@ func (d *Directory) Lookup(
 		if !wait {
 			denied = append(denied, q.Stale...)
 		}
-		if len(owners) > 0 && !sleep(ctx, pause) || ctx.Err() != nil {
+		if len(owners) > 0 && !timeout.Sleep(ctx, pause) || ctx.Err() != nil {
 			if last != nil {
 				return last
 			}
@@ -96,7 +96,7 @@ func (d *Directory) ask(ctx context.Context, q Query) ([]Registration, error) {
 		if now, _ := d.View(); now.Digest == view.Digest && !without.passing || time.Now().After(late) {
 			return nil, without.err(q.Key, set)
 		}
-		if !sleep(ctx, minPause) {
+		if !timeout.Sleep(ctx, minPause) {
 			return nil, ctxError(ctx, q.Key)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // Claim registers a name for a process of another node, or of this one. nodes is the digest of the
@@ -201,18 +203,6 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// sleep waits, and reports whether the context goes on.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // maxAsked is how many nodes are asked at a time.
 const maxAsked = 32
 
@@ -242,7 +232,7 @@ func (d *Directory) recover(ctx context.Context, view *View, nodes []string) {
 				left = append(left, node)
 			}
 		})
-		if nodes = left; len(nodes) > 0 && !sleep(ctx, pause) {
+		if nodes = left; len(nodes) > 0 && !timeout.Sleep(ctx, pause) {
 			return
 		}
 	}
