@@ -3,6 +3,8 @@ package docs_test
 
 import (
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -171,11 +173,12 @@ func TestNamedFilesExist(t *testing.T) {
 
 var (
 	named       = regexp.MustCompile("`([A-Za-z]\\w*(?:\\.[A-Za-z]\\w*)?)`")
+	placed      = regexp.MustCompile("`([A-Za-z]\\w*(?:\\.[A-Za-z]\\w*)?)`(?: in |\\s\\()`((?:[a-z]+/)*[a-z_0-9]+\\.go)`")
 	namedInPlan = regexp.MustCompile(`(?:^|[\s(])((?:[a-z]+/)*[a-z_]+\.go|[A-Za-z]\w*\.[A-Za-z]\w*)\b`)
 )
 
-// What ARCHITECTURE.md names of the code is declared somewhere, and so is what the comments below
-// the package clause of a doc.go name.
+// What ARCHITECTURE.md names of the code is declared, in the file that it names with it, and so is
+// what the comments below the package clause of a doc.go name.
 func TestNamedCodeExists(t *testing.T) {
 	code := everything(t)
 	found := 0
@@ -188,6 +191,16 @@ func TestNamedCodeExists(t *testing.T) {
 		}
 		if found++; !code[name] {
 			t.Errorf("ARCHITECTURE.md names %s, and there is no such declaration", name)
+		}
+	}
+	for _, m := range placed.FindAllStringSubmatch(read(t, "../ARCHITECTURE.md"), -1) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", m[2]), nil, parser.SkipObjectResolution)
+		if err != nil {
+			continue // a name without its folder, which has a test of its own
+		}
+		here := declared([]*ast.File{f})
+		if _, ok := here[strings.TrimPrefix(m[1], f.Name.Name+".")]; !ok {
+			t.Errorf("ARCHITECTURE.md says that %s is in %s, and it is not", m[1], m[2])
 		}
 	}
 	plans := 0
