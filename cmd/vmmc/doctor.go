@@ -26,7 +26,8 @@ func newDoctor() *cobra.Command {
 		Short: "Check what a node needs of this machine, and say how to mend it",
 		Long: `Check limits, shared memory, the tracking of pages, the node's socket and state
 directory, certificates and their keys, the addresses in the hosts file, whether the
-other nodes answer and what time they have, cgroups, and the mounting of shares.
+other nodes answer and what time they have, cgroups, the mounting of shares, and
+whether an installed C library fits the daemon.
 Give it the flags of this machine's vmmcd, and run it as its user.
 
 Each line is ok, a warning (it works, but less well, or not for long) or failed.

@@ -34,6 +34,8 @@ type Node struct {
 	root.Places
 	Name string
 
+	LibraryDirs []string // where the C library is looked for; nil: where the system finds it
+
 	Now func() time.Time // nil: the clock
 }
 
@@ -52,7 +54,7 @@ var checks = []check{
 	files, lockedMemory, mappings, processes,
 	memory, pageTracking, hugePages,
 	socket, state, certificates, keys, addresses, others,
-	cgroup, mounting,
+	cgroup, mounting, cLibrary,
 }
 
 // Examine runs all checks at once. The findings are in an order that stays.
