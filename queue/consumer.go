@@ -35,9 +35,11 @@ type Consumer[T any] struct {
 	sem       *semaphore.Semaphore // The consumer's lock. It guards the lanes, and what follows.
 	one       []T                  // one value, which must not lie on a stack
 	firstLane int                  // the lane where the next get begins
-	word      [wordSize]byte       // a count that is sent
 	ready     func() bool          // anyReady
 	ended     bool                 // reports whether a get has returned ErrEnd: then all do
+
+	ackTimer   *time.Timer // for counts that may be late
+	ackPending atomic.Bool // reports whether ackTimer is set, or its function has not loaded counts
 
 	closeMu sync.Mutex // Held by Close.
 
@@ -90,6 +92,8 @@ func Listen[T any](
 	}
 	c.lanes.Store(new([]*lane))
 	c.ready = c.anyReady
+	c.ackTimer = time.AfterFunc(time.Hour, c.acknowledgeLate)
+	c.ackTimer.Stop()
 	c.ctx, c.end = context.WithCancel(context.Background())
 	c.listener = pair.NewListener(p, c.accept)
 	if err := c.export(); err != nil {
@@ -144,6 +148,7 @@ func (c *Consumer[T]) Close() error {
 	if c.stop != nil {
 		c.stop()
 	}
+	c.ackTimer.Stop()
 	c.mu.Unlock()
 	c.listener.Close()
 	_ = c.sem.Acquire(context.Background()) // a call that is under way ends

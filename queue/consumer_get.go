@@ -169,12 +169,12 @@ func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
 		pair.At("get.copied")
 		n++
 		_ = c.advance(l, 1) // each slot has its word
-		if l.next-l.sent >= c.quarter() {
-			c.sendCount(l)
+		if l.next-l.acked >= c.quarter() {
+			c.acknowledge(l)
 		}
 	}
-	if l.next != l.sent && !c.hasValue(l) {
-		c.sendCount(l)
+	if n > 0 && l.next != l.acked && !c.hasValue(l) {
+		c.acknowledgeSome(l)
 	}
 	return n
 }

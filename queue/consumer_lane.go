@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -18,9 +19,15 @@ type lane struct {
 	own buffer
 
 	next   uint64    // the next value's number
-	sent   uint64    // next when sendCount was called last
+	acked  uint64    // next when acknowledge was called last
 	number vmmc.Word // of the next value's slot
 	state  vmmc.Word // the producer's
+
+	mapped  bool           // reports whether messages to the producer are copies in memory
+	count   atomic.Uint32  // next modulo 2^32 when noteCount was called last
+	sent    atomic.Uint32  // the count that was sent last; stored by the holder of sending
+	sending atomic.Bool    // reports whether a goroutine sends count, or has found that it cannot
+	word    [wordSize]byte // the count that is sent; guarded by sending
 
 	// The rest is of queues that end.
 
@@ -29,9 +36,6 @@ type lane struct {
 	// abandoned reports whether another producer has this one's place: its Dial failed before it had
 	// joined. Guarded by Consumer.mu.
 	abandoned bool
-
-	count   atomic.Uint32 // sent modulo 2^32
-	sending atomic.Bool   // reports whether a goroutine sends count, or has found that it cannot
 }
 
 // accept makes the lane of a producer.
@@ -43,7 +47,10 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if err := c.addLane(nil); err != nil {
 		return 0, err
 	}
-	l := &lane{im: theirs, next: c.opts.start, sent: c.opts.start}
+	l := &lane{im: theirs, next: c.opts.start, acked: c.opts.start}
+	l.mapped = theirs.Path() == vmmc.PathMapped
+	l.count.Store(uint32(l.next))
+	l.sent.Store(uint32(l.next))
 	header := func(b []byte) { c.writeHeader(b, &c.opts) }
 	opts := append(slices.Clip(c.opts.export), pair.For(theirs.Exporter()))
 	if l.own, err = newBuffer(c.p, c.size(), header, opts...); err != nil {
@@ -170,32 +177,80 @@ func (c *Consumer[T]) anyReady() bool {
 	return false // orClosed's context ends with Close
 }
 
-// sendCount acknowledges all values before the next one. It never waits: if the link is
-// disconnected, or busy with other messages, a goroutine sends the count later, or a newer one.
-func (c *Consumer[T]) sendCount(l *lane) {
-	pair.At("get.counted")
-	l.sent = l.next
-	l.count.Store(uint32(l.next))
-	if !l.sending.CompareAndSwap(false, true) {
-		return // that goroutine loads it after it has stored false
-	}
-	binary.NativeEndian.PutUint32(c.word[:], uint32(l.next))
-	if l.im.Send(noWait, c.word[:], takenOff) == nil {
-		l.sending.Store(false)
+// ackDelay is how long an acknowledgement of less than a quarter of the slots may be late if it is a
+// frame on a socket. A variable for tests.
+var ackDelay = time.Millisecond
+
+// acknowledgeSome acknowledges the values before the next one, of which there are fewer than a
+// quarter of the slots. The producer has room without that: only Pending and Close wait for it. In
+// memory it costs a store, and goes at once. On a socket it costs both processes as much as the
+// value did, so it goes with those of the values that follow within ackDelay.
+func (c *Consumer[T]) acknowledgeSome(l *lane) {
+	if l.mapped {
+		c.acknowledge(l)
 		return
 	}
-	c.wg.Go(func() { c.sendCountLater(l) })
+	l.count.Store(uint32(l.next)) // before the load: a timer that is not set again sees it
+	if c.ackPending.Load() || !c.ackPending.CompareAndSwap(false, true) {
+		return
+	}
+	c.ackTimer.Reset(ackDelay)
+}
+
+// acknowledgeLate sends the counts that have been put off. It is the timer's function.
+func (c *Consumer[T]) acknowledgeLate() {
+	c.mu.Lock()
+	if c.closed.Load() {
+		c.mu.Unlock()
+		return // Close acknowledges everything
+	}
+	c.wg.Add(1)
+	c.mu.Unlock()
+	defer c.wg.Done()
+	pair.At("get.late")
+	c.ackPending.Store(false) // before the counts are loaded: a later one sets the timer again
+	for _, l := range *c.lanes.Load() {
+		if l.sent.Load() != l.count.Load() {
+			c.sendCount(l)
+		}
+	}
+}
+
+// acknowledge acknowledges all values before the next one.
+func (c *Consumer[T]) acknowledge(l *lane) {
+	pair.At("get.counted")
+	l.acked = l.next
+	l.count.Store(uint32(l.next))
+	c.sendCount(l)
+}
+
+// sendCount sends the newest count. It never waits: if the link is disconnected, or busy with other
+// messages, a goroutine sends the count later, or a newer one.
+func (c *Consumer[T]) sendCount(l *lane) {
+	for l.sending.CompareAndSwap(false, true) { // otherwise its holder loads the count after the last store
+		n := l.count.Load()
+		binary.NativeEndian.PutUint32(l.word[:], n)
+		if l.im.Send(noWait, l.word[:], takenOff) != nil {
+			c.wg.Go(func() { c.sendCountLater(l) })
+			return
+		}
+		l.sent.Store(n)
+		l.sending.Store(false)
+		if l.count.Load() == n {
+			return
+		}
+	}
 }
 
 // sendCountLater sends the newest count. A send fails only when the lane or the consumer has ended.
 func (c *Consumer[T]) sendCountLater(l *lane) {
 	for {
-		var word [wordSize]byte
 		n := l.count.Load()
-		binary.NativeEndian.PutUint32(word[:], n)
-		if l.im.Send(c.ctx, word[:], takenOff) != nil {
+		binary.NativeEndian.PutUint32(l.word[:], n)
+		if l.im.Send(c.ctx, l.word[:], takenOff) != nil {
 			return
 		}
+		l.sent.Store(n)
 		l.sending.Store(false)
 		if l.count.Load() == n || !l.sending.CompareAndSwap(false, true) {
 			return

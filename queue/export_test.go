@@ -11,6 +11,13 @@ import (
 
 func init() { closeTime = time.Minute } // only a guard against hanging
 
+// DelayAcks has acknowledgements on a socket come late by d, and returns a function that undoes it.
+func DelayAcks(d time.Duration) (undo func()) {
+	old := ackDelay
+	ackDelay = d
+	return func() { ackDelay = old }
+}
+
 // StartAt numbers the values of each producer from n on.
 func StartAt(n uint64) Option { return func(o *options) { o.start = n } }
 

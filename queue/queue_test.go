@@ -876,6 +876,50 @@ func TestCloseAfterTheLastValue(t *testing.T) {
 	}
 }
 
+// Values from another node are acknowledged together: after a quarter of the slots and not each by
+// itself, so that the producer always has room, and at the latest when the consumer is closed.
+func TestAcknowledgedTogether(t *testing.T) {
+	const slots, n = 16, 200
+	t.Cleanup(queue.DelayAcks(bound)) // undone when the consumer is closed
+	nodes, c := ways[2].start(t, queue.Slots(slots))
+	q, got := dial(t, nodes[1].Open(t)), tally{}
+	for i := range n {
+		put(t, q, newItem(1, uint32(i)))
+		got.add(t, get(t, c))
+		if want := (i + 1) % (slots / 4); q.Pending() < want {
+			t.Fatalf("%d of %d values are pending, want %d at least", q.Pending(), i+1, want)
+		}
+	}
+	put(t, q, newItem(1, n))
+	got.add(t, get(t, c))
+	closed, ctx := make(chan error, 1), within(t)
+	go func() { closed <- q.Close(ctx) }()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("the producer's close: %v", err)
+	}
+}
+
+// The last values are acknowledged though no get follows.
+func TestAcknowledgedWithoutAGet(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t)
+			q, got := dial(t, nodes[len(nodes)-1].Open(t)), tally{}
+			for i := range 20 {
+				put(t, q, newItem(1, uint32(i)))
+				got.add(t, get(t, c))
+				eventually(t, "the value is acknowledged", func() bool { return q.Pending() == 0 })
+			}
+			if err := q.Close(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // Only those that are permitted put.
 func TestPermit(t *testing.T) {
 	ctx := within(t)

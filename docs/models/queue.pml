@@ -3,7 +3,8 @@
  * Models: N values, S slots, messages of 1 or 2 values. A message's words arrive in any order, but for its last word, which
  * is the number of its first value. Up to D messages are in doubt: they arrive not at all, in part, or whole, and P repeats
  * them before it sends others. C acknowledges after Q values, and when it finds the lane empty; if the link is busy, a
- * goroutine (Later) sends the newest count. P closes when all is taken. With KILLP or KILLC that process is killed at any
+ * goroutine (Later) sends the newest count. With LATE, which is how it is on a socket, C sets a timer when it finds the
+ * lane empty, and the timer's goroutine (Timer) acknowledges. P closes when all is taken. With KILLP or KILLC that process is killed at any
  * step: of P's messages a prefix arrives. With CLOSE C is closed when it has taken all values. With END the queue ends: P
  * sends an end mark behind its values.
  * Checked: C takes values whole and in order; no value overwrites one that is not copied; C leaves nothing that has
@@ -17,6 +18,9 @@
  *   -DCOUNT_BEFORE_COPY C acknowledges a value before it has copied it
  *   -DNO_RESEND         P does not repeat a message that is in doubt
  *   -DNO_RELOAD         Later does not look for a newer count
+ *   -DTIMER_AFTER       (LATE) Timer lets C set the timer again only after it has loaded the count
+ *   -DTIMER_NO_RELOAD   (LATE) Timer does not look for a newer count
+ *   -DTIMER_BLIND       (CLOSE, LATE) Timer does not look whether C is closed
  *   -DNO_FROM           a wait does not end with the other process
  *   -DNO_SECOND_LOOK    (KILLP) C drops the lane of a P that is gone without another look
  *   -DNO_FENCE          (CLOSE) C ends the lane while its last count is in flight
@@ -66,6 +70,9 @@ byte copied;           /* values that C has copied out of their slots */
 byte taken;            /* P's memory: the last count that has arrived */
 byte count;            /* the newest count */
 bool sending, later;   /* a goroutine sends counts; Later is to do so */
+bool owed;             /* the timer is set, or Timer has not loaded the count */
+bool closed, running;  /* C is closed; Timer runs */
+bool lastcount;        /* C sends its last count */
 bool pdead, pdone, pgone, cdead, cgone;
 bool mark;             /* C's memory: P's end mark */
 bool clean, lost;      /* what C has told of P */
@@ -189,7 +196,11 @@ active proctype C() { byte next, sent; bool mine, mk, gn;
   :: else ->
 #ifndef QUARTER_ONLY
      if
+#ifdef LATE
+     :: next != sent -> count = next; owed = true
+#else
      :: next != sent -> SENDCOUNT()
+#endif
      :: else
      fi;
 #endif
@@ -242,7 +253,9 @@ ended:
   assert(!SEES(next));
   goto over;
 close:
-  !sending;
+  closed = true;
+  (!running && !sending);
+  lastcount = true;
   acks!next;
 #ifndef NO_FENCE
   empty(acks);
@@ -273,6 +286,50 @@ end:
   od
   } unless { cdead }
 }
+
+#ifdef LATE
+/* Timer acknowledges what C has put off. */
+active proctype Timer() { byte n; bool again;
+  {
+end:
+  do
+#ifdef TIMER_BLIND
+  :: owed -> skip
+#else
+  :: atomic { owed && !closed -> running = true }
+#endif
+#ifndef TIMER_AFTER
+     owed = false;
+#endif
+     again = true;
+     do
+     :: again ->
+        atomic { if :: sending -> again = false :: else -> sending = true fi };
+        if
+        :: again ->
+           n = count;
+           assert(!lastcount);
+           if
+           :: nfull(acks) -> acks!n; sending = false;
+#ifdef TIMER_NO_RELOAD
+              again = false
+#else
+              again = count != n
+#endif
+           :: full(acks) -> later = true; again = false
+           fi
+        :: else
+        fi
+     :: !again -> break
+     od;
+#ifdef TIMER_AFTER
+     owed = false;
+#endif
+     running = false
+  od
+  } unless { cdead }
+}
+#endif
 
 /* Back applies C's counts, and says that a C that was killed is gone. */
 active proctype Back() { byte a;

@@ -103,12 +103,19 @@ check ok queue -DN=5 -DD=2
 check ok queue -DN=5 -DKILLP
 check ok queue -DN=5 -DKILLC
 check ok queue -DCLOSE
+check ok queue -DLATE -DN=4 -DD=0
+check ok queue -DLATE -DN=4 -DD=0 -DKILLC
+check ok queue -DLATE -DN=4 -DD=0 -DCLOSE
+check ok queue -DLATE -DN=3 -DD=0 -DEND
 check ok queue -DEND -DN=4
 check ok queue -DEND -DN=3 -DD=2
 check ok queue -DEND -DN=3 -DKILLP
 for flag in LOOK_AHEAD UPWARDS NO_LAP QUARTER_ONLY COUNT_BEFORE_COPY NO_RESEND NO_RELOAD NO_FROM; do check broken queue -D$flag; done
 check broken queue -DKILLP -DNO_SECOND_LOOK
 check broken queue -DCLOSE -DNO_FENCE
+check broken queue -DLATE -DN=5 -DD=0 -DTIMER_AFTER
+check broken queue -DLATE -DN=4 -DD=0 -DTIMER_NO_RELOAD
+check broken queue -DLATE -DN=4 -DD=0 -DCLOSE -DTIMER_BLIND
 for flag in MARK_EARLY MARK_BLIND MARK_NO_FENCE; do check broken queue -DEND -DN=4 -D$flag; done
 for flag in MARK_FIRST NO_MARK; do check broken queue -DEND -DN=4 -DKILLP -D$flag; done
 
