@@ -148,14 +148,16 @@ func (w *wire) pass(c *carried, n int) {
 	}
 }
 
-// write writes pieces until there are no more, and then ends its way.
+// write writes pieces until there are no more, and then ends its way. What is not due when the
+// connection ends is lost with it.
 func (c *carried) write(to *net.TCPConn, late <-chan piece) {
 	for p := range late {
 		if d := time.Until(p.due); d > 0 {
 			select {
 			case <-time.After(d):
 			case <-p.healed:
-			case <-c.over:
+			case <-c.over: // before its ends are closed
+				return
 			}
 		}
 		if _, err := to.Write(p.b); err != nil {
