@@ -227,7 +227,7 @@ func (c *Consumer[T]) acknowledge(l *lane) {
 // sendCount sends the newest count. It never waits: if the link is disconnected, or busy with other
 // messages, a goroutine sends the count later, or a newer one.
 func (c *Consumer[T]) sendCount(l *lane) {
-	for l.sending.CompareAndSwap(false, true) { // otherwise its holder loads the count after the last store
+	for l.sending.CompareAndSwap(false, true) { // otherwise its holder finds the newest count
 		n := l.count.Load()
 		binary.NativeEndian.PutUint32(l.word[:], n)
 		if l.im.Send(noWait, l.word[:], takenOff) != nil {
