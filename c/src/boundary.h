@@ -42,6 +42,7 @@ enum {
     VMMCB_UNBLOCK,  /* out: levels left */
     VMMCB_HANDLERS, /* asks for a job; in: 0, or a descriptor + 1 to which Go writes when there is
                        one; out: function, address, value */
+    VMMCB_FINISH,   /* in: as VMMCB_SEND: C has stored the message, and a check after it failed */
     VMMCB_CANCEL,   /* in: address of the record that C has abandoned; it is not completed */
     VMMCB_FENCE_AT, /* in: address in DestSpace */
     VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected
@@ -108,14 +109,61 @@ struct vmmcb_record {
     unsigned char data[]; /* data_cap bytes */
 };
 
+#define VMMCB_BOARD_WORDS 3 /* words of sleepers on a board: wait.Words */
+#define VMMCB_LANES 8       /* of a link's counters */
+#define VMMCB_COUNTERS 16   /* in a lane */
+
+/* Counters of a lane: those of shmlayout. */
+enum { VMMCB_MESSAGES = 0, VMMCB_BYTES = 1, VMMCB_GETS = 3, VMMCB_GET_BYTES = 4 };
+
+/*
+ * The mapped path of an import: all that C needs to send and get without Go. It does not change.
+ * The words that it points to are the ones that Go itself reads, most of them in Go's heap: nothing
+ * is derived from them. Go keeps the structure and all of these words where they are until C's
+ * threads have left it (see struct vmmcb_epoch). C only loads them, but for the counters.
+ */
+struct vmmcb_path {
+    uint64_t handle, begin, size; /* as in the import's entry */
+    uint32_t rights;              /* what C may do: VMMCB_EXPORT_READ, VMMCB_EXPORT_WRITE */
+    uint32_t alive;               /* what *state is while the export lives */
+    unsigned char *mem;           /* the export's pages */
+    uint64_t address;             /* the export's address on the board, 0 for none */
+    const uint32_t *state;        /* of the export, in the exporter's page */
+    const uint32_t *sleepers;     /* the exporter's sleepers: how many, */
+    const uint32_t *sleepers_any; /* those that may wait for any word, */
+    const uint64_t *sleepers_at;  /* and the addresses of the others' words */
+    const int32_t *pending;       /* the link's deferred operations */
+    const uint64_t *last_seq;     /* the last message begun on the link's stream, */
+    const uint64_t *acked_seq;    /* and the last one that was applied */
+    const uint32_t *link_ended;
+    const uint32_t *import_ended;
+    const uint32_t *closed;
+    uint64_t (*lanes)[VMMCB_COUNTERS];
+};
+
 /* An import, as far as C must know it. Go writes it; `handle` is stored last and cleared first. */
 struct vmmcb_import {
     uint64_t handle; /* 0: closed */
     uint64_t begin;  /* the first address in DestSpace */
     uint64_t size;   /* bytes */
-    uint32_t mapped;
-    uint32_t rights; /* VMMCB_EXPORT_READ, VMMCB_EXPORT_WRITE */
+    uint64_t mapped;
+    const struct vmmcb_path *path; /* NULL: closed to C. Loaded only inside an epoch. */
 };
+
+/*
+ * Reports whether a thread may be using a path. `now` is odd while it may: the address of the
+ * thread's frame with the lowest bit set, below a count. Go clears an import's `path`, issues
+ * membarrier, and waits until each odd `now` that it saw has changed. C stores `now` and then loads
+ * `path`. So either C loads NULL, or Go sees the odd value.
+ */
+struct vmmcb_epoch {
+    uint64_t now;
+    uint32_t taken; /* 1: a thread has it */
+    uint32_t unused[13];
+};
+
+#define VMMCB_EPOCHS (1u << 16) /* threads beyond these always enter Go */
+#define VMMCB_FRAME_BITS 48
 
 /* DestSpace: an address >> VMMCB_TOP_SHIFT indexes `top`, and the next bits a leaf. */
 #define VMMCB_ADDR_BITS 48
@@ -137,6 +185,9 @@ struct vmmcb_shared {
     const char *env[16];        /* NAME=VALUE as the C program sees it; ends with a null pointer */
     uint32_t **top;            /* VMMCB_TOPS leaves of VMMCB_SLOTS numbers of imports, 0 for none */
     struct vmmcb_import *imports; /* VMMCB_IMPORTS entries */
+    struct vmmcb_epoch *epochs;   /* VMMCB_EPOCHS of them */
+    uint32_t epochs_used;         /* how many were ever taken */
+    uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
 };
 
 #endif

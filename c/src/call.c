@@ -96,7 +96,7 @@ void vmmc_abandon_all(struct thread *t) {
     }
 }
 
-static int on_alternate_stack(void) {
+int vmmc_on_alternate_stack(void) {
     stack_t s;
     return sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_ONSTACK);
 }
@@ -108,7 +108,7 @@ static int on_alternate_stack(void) {
 __attribute__((noinline)) struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op,
                                                           size_t data) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-    while (UNLIKELY(t->current != NULL) && frame >= t->current->frame && !on_alternate_stack()) {
+    while (UNLIKELY(t->current != NULL) && frame >= t->current->frame && !vmmc_on_alternate_stack()) {
         struct vmmcb_record *r = t->current;
         t->current = r->outer;
         abandon(t, r);

@@ -24,6 +24,8 @@ struct thread {
     int entered;                  /* reports whether the thread has called Go */
     int swap;                     /* reports whether its own alternate stack is too small for Go */
     int in_handler;               /* reports whether it runs a notification handler */
+    struct vmmcb_epoch *epoch;    /* NULL until its first transfer on a mapped path */
+    uint64_t epochs;              /* how often it has entered one */
     char text[VMMCB_TEXT];        /* of the last call that failed */
 };
 
@@ -50,6 +52,13 @@ void vmmc_watch_dest_space(void);
 /* thread.c */
 struct thread *vmmc_thread(void);
 void vmmc_enter(void (*f)(struct vmmcb_record *), struct vmmcb_record *r, struct thread *t);
+
+/* epoch.c */
+int vmmc_enter_epoch(struct thread *t, uintptr_t frame);
+void vmmc_leave_epoch(struct thread *t);
+void vmmc_drop_epoch(struct thread *t);
+unsigned vmmc_lane(struct thread *t);
+int vmmc_on_alternate_stack(void);
 
 /* call.c */
 struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op, size_t data);

@@ -188,7 +188,8 @@ static struct vmmcb_shared *make_shared(void) {
     s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     s->top = vmmc_map(VMMCB_TOPS * sizeof *s->top);
     s->imports = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->imports);
-    if (s->event < 0 || !s->top || !s->imports) {
+    s->epochs = vmmc_map((size_t)VMMCB_EPOCHS * sizeof *s->epochs);
+    if (s->event < 0 || !s->top || !s->imports || !s->epochs) {
         return NULL; /* the process has next to nothing left: what was mapped is not missed */
     }
     return s;

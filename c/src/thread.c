@@ -25,6 +25,7 @@ static void thread_ends(void *entry) {
     struct thread *t = entry;
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL); /* a handler would make a new entry */
     vmmc_abandon_all(t);
+    vmmc_drop_epoch(t);
     self = NULL;
     if (t->stack) {
         stack_t now;

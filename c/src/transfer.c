@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "mapped.h"
 
 /* The longest that Go is asked to do at once, on this thread. Longer ones wait in Go. */
 #define LONGEST_MAPPED 65536u
@@ -43,7 +44,7 @@ static int find(uintptr_t a, uint64_t bytes, struct place *p) {
     uint64_t handle = __atomic_load_n(&im->handle, __ATOMIC_ACQUIRE);
     uint64_t begin = __atomic_load_n(&im->begin, __ATOMIC_ACQUIRE);
     uint64_t size = __atomic_load_n(&im->size, __ATOMIC_ACQUIRE);
-    uint32_t mapped = __atomic_load_n(&im->mapped, __ATOMIC_ACQUIRE);
+    uint64_t mapped = __atomic_load_n(&im->mapped, __ATOMIC_ACQUIRE);
     /* An entry is closed before it is used again, so an unchanged handle makes it one import's. */
     if (handle == 0 || __atomic_load_n(&im->handle, __ATOMIC_RELAXED) != handle) {
         return vmmcErr_BadProxyAddr;
@@ -51,7 +52,7 @@ static int find(uintptr_t a, uint64_t bytes, struct place *p) {
     if (a < begin || a - begin > size || bytes > size - (a - begin)) {
         return vmmcErr_BadProxyAddr;
     }
-    *p = (struct place){i, handle, a - begin, mapped};
+    *p = (struct place){i, handle, a - begin, mapped != 0};
     return 0;
 }
 
@@ -63,6 +64,42 @@ static uint64_t longest_now(int get, uint32_t how, uint32_t mapped) {
         return LONGEST_MAPPED;
     }
     return get ? 0 : VMMCB_SMALL; /* a reply takes a round trip */
+}
+
+/*
+ * Sends or gets on the mapped path, without Go. A VMMC_MAPPED_ value; after VMMC_MAPPED_FINISH *p is
+ * the place. A program may leave it by siglongjmp or pthread_exit: it holds nothing but the epoch.
+ */
+__attribute__((noinline)) static int transfer_mapped(int get, void *local, uintptr_t far,
+                                                     uint64_t bytes, struct place *p) {
+    uint32_t i = vmmc_import_at(far);
+    struct thread *t;
+    if (i == 0 || i >= VMMCB_IMPORTS || !(t = vmmc_thread())) {
+        return VMMC_MAPPED_SLOW;
+    }
+    int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
+    if (UNLIKELY(entered < 0)) {
+        return VMMC_MAPPED_SLOW;
+    }
+    int done = VMMC_MAPPED_SLOW;
+    const struct vmmcb_path *path = __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_ACQUIRE);
+    /* The entry may be another import's by now; what the path says is of one import. */
+    if (LIKELY(path && far >= path->begin && far - path->begin <= path->size &&
+               bytes <= path->size - (far - path->begin))) {
+        uint64_t off = far - path->begin;
+        if (get) {
+            done = vmmc_mapped_get(path, off, local, bytes, vmmc_lane(t));
+        } else {
+            done = vmmc_mapped_send(path, off, local, bytes, vmmc_lane(t));
+        }
+        if (UNLIKELY(done == VMMC_MAPPED_FINISH)) {
+            *p = (struct place){i, path->handle, off, 1};
+        }
+    }
+    if (LIKELY(entered)) {
+        vmmc_leave_epoch(t);
+    }
+    return done;
 }
 
 /* Sends or gets: `local` is this process's memory, `far` an address in DestSpace. */
@@ -92,17 +129,24 @@ static int transfer(uint32_t op, const void *local, const void *far, uint32 nwor
         return vmmc_fail(vmmcErr_BadArg, get ? "get: the destination is no memory of this process"
                                              : "send: the source is no memory of this process");
     }
-    code = find((uintptr_t)far, bytes, &p);
+    int done = how == 0 ? transfer_mapped(get, (void *)local, (uintptr_t)far, bytes, &p)
+                        : VMMC_MAPPED_SLOW;
+    if (LIKELY(done == VMMC_MAPPED_DONE)) {
+        return 0;
+    }
+    int finish = done == VMMC_MAPPED_FINISH && !get;
+    code = finish ? 0 : find((uintptr_t)far, bytes, &p);
     if (code != 0) {
         return vmmc_fail(code, get ? "get: the source does not lie within one import"
                                    : "send: the destination does not lie within one import");
     }
     struct thread *t = vmmc_thread();
-    struct vmmcb_record *r = t ? vmmc_begin(t, op, VMMCB_SMALL) : NULL;
+    struct vmmcb_record *r = t ? vmmc_begin(t, finish ? VMMCB_FINISH : op, VMMCB_SMALL) : NULL;
     if (!r) {
-        return vmmc_fail(vmmcErr_NoMem, "send or get: no memory for a record");
+        return vmmc_fail(finish ? vmmcErr_OutcomeUnknown : vmmcErr_NoMem,
+                         "send or get: no memory for a record");
     }
-    if (!get && bytes <= VMMCB_SMALL && !(how & VMMCB_ASYNC)) {
+    if (!get && !finish && bytes <= VMMCB_SMALL && !(how & VMMCB_ASYNC)) {
         memcpy(r->data, local, bytes); /* a fault is the program's own, here and not in Go */
         local = r->data;
     }
@@ -113,7 +157,7 @@ static int transfer(uint32_t op, const void *local, const void *far, uint32 nwor
     r->in[4] = bytes;
     r->in[5] = how;
     code = VMMCB_WOULD_WAIT;
-    if (!t->in_handler && bytes <= longest_now(get, how, p.mapped)) {
+    if (!t->in_handler && (finish || bytes <= longest_now(get, how, p.mapped))) {
         code = vmmc_now(t, r);
     }
     if (code == VMMCB_WOULD_WAIT) {

@@ -4,7 +4,8 @@
 // vmmcgo_start once and vmmcgo_now often, both with the program's signals blocked. Operations that
 // may wait come through a list in memory that C and Go share. c/src/boundary.h describes both ways.
 //
-// It never calls C, keeps nothing that C could free, and gives C no pointer into the Go heap.
+// It never calls C, and keeps nothing that C could free. Of the Go heap C sees the words of a mapped
+// import, pinned until C's threads have left it (see grace), and only loads them.
 package main
 
 // #cgo CFLAGS: -I${SRCDIR}/../../c/src
@@ -64,6 +65,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.imports.init()
 	l.exports.init()
 	l.requests.init()
+	l.grace.init(shared)
 	l.idle, l.nested = make(chan *record, 1), make(chan *record)
 	l.inFlight = map[*record]context.CancelFunc{}
 	if err := l.serve(); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/manual"
 )
 
@@ -295,6 +296,15 @@ func (l *library) transfer(ctx context.Context, r *record) error {
 		l.requests.add(q, &r.out)
 	}
 	return err
+}
+
+// finishSend ends a send whose message C has stored.
+func (l *library) finishSend(r *record) error {
+	im, err := l.importOf("send", r)
+	if err == nil {
+		return link.ImportsOutside.FinishSend(im, int(r.in[2]), int(r.in[4]))
+	}
+	return fmt.Errorf("%w: %w", vmmc.ErrOutcomeUnknown, err)
 }
 
 // fence waits until a message has arrived that vmmcgo_now could not write at once.

@@ -36,6 +36,7 @@ type library struct {
 	imports  imports
 	exports  exports
 	requests requests
+	grace    grace
 	memories sync.Map // *vmmc.Memory by address
 
 	// Handlers. One runs at a time: Go's dispatcher gives it to the thread of C whose record is in idle,
@@ -180,6 +181,8 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.transfer(ctx, r)
 	case C.VMMCB_FENCE:
 		return l.fence(ctx, r)
+	case C.VMMCB_FINISH:
+		return l.finishSend(r)
 	case C.VMMCB_STATUS:
 		return l.requests.status(r)
 	case C.VMMCB_DATA_END, C.VMMCB_CLEAR_END, C.VMMCB_POST_REDIR, C.VMMCB_END_REDIR,

@@ -166,6 +166,7 @@ type imported struct {
 	im      atomic.Pointer[vmmc.Import]
 	begin   uint64
 	slots   uint64
+	path    *path // nil: C sends and gets by this package
 }
 
 type imports struct{ table[*imported] }
@@ -261,6 +262,9 @@ func (l *library) open(i *imported, im *vmmc.Import) error {
 	if im.Path() == vmmc.PathMapped {
 		e.mapped = 1
 	}
+	if i.path = l.newPath(i, im); i.path != nil {
+		atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&e.path)), unsafe.Pointer(i.path.words))
+	}
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&e.handle)), uint64(i.handle))
 	l.space.set(begin, slots-1, number(i.handle)) // the last slot stays between two imports
 	return nil
@@ -272,6 +276,12 @@ func (l *library) shut(i *imported) {
 		return
 	}
 	l.space.set(i.begin, i.slots, C.VMMCB_NO_IMPORT)
+	if i.path != nil {
+		e := l.importEntry(number(i.handle))
+		atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&e.path)), nil)
+		l.grace.retire(i.path)
+		i.path = nil
+	}
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&l.importEntry(number(i.handle)).handle)), 0)
 	l.space.give(i.begin, i.slots)
 	i.slots = 0

@@ -47,6 +47,16 @@ func (t *ShardedCounter) Add2(c int, n uint64, d int, m uint64) {
 	l[d] += m
 }
 
+// Lanes is how many shards need no lock.
+const Lanes = numShards
+
+// Lanes returns the shards that need no lock, for code outside of Go that adds as Add does: one lane
+// for each of its threads, of several on one lane an addition may be lost. The pages are mapped
+// while the counter is reachable.
+func (t *ShardedCounter) Lanes() *[Lanes][ShardCounters]uint64 {
+	return (*[Lanes][ShardCounters]uint64)(t.shards[:Lanes])
+}
+
 // AddLocked adds to a counter that other goroutines add to under the same lock only. It is exact
 // and takes two instructions.
 func (t *ShardedCounter) AddLocked(c int, n uint64) { t.shards[lockedShard][c] += n }

@@ -1,0 +1,191 @@
+//go:build linux && (amd64 || arm64)
+
+package c_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+var compiledInside sync.Once
+
+// compileInside links the program that looks inside of the library with the objects in build.
+func compileInside(t *testing.T, build, path string, flags ...string) {
+	t.Helper()
+	objects, err := filepath.Glob(filepath.Join(build, "src", "*.o"))
+	if err != nil || len(objects) == 0 {
+		t.Fatalf("%d objects in %s: %v", len(objects), build, err)
+	}
+	args := slices.Concat([]string{
+		"-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-Iinclude", "-Isrc", "-o", path,
+		"test/inside/inside.c",
+	}, objects, flags, []string{"-ldl"})
+	if out, err := exec.CommandContext(t.Context(), "gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+}
+
+// inside is a command of that program, with the Go part beside it.
+func inside(t *testing.T, on *vmmctest.Node, args ...string) *exec.Cmd {
+	t.Helper()
+	build := testutil.CLibrary(t)
+	path := filepath.Join(build, "inside")
+	compiledInside.Do(func() { compileInside(t, build, path) })
+	c := exec.CommandContext(t.Context(), path, args...)
+	c.Env = append(os.Environ(), on.Environ()...)
+	return c
+}
+
+func runInside(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := inside(t, vmmctest.Nodes(t, 1)[0], args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+// Sends and gets on the mapped path enter Go not once, whatever their length.
+func TestMappedStaysInC(t *testing.T) { runInside(t, "probe") }
+
+// Threads send and get while the import is closed and made again.
+func TestMappedClosing(t *testing.T) { runInside(t, "closing", "300") }
+
+// Signal handlers that send, that leave a send by siglongjmp, and that end its thread.
+func TestMappedLeaving(t *testing.T) { runInside(t, "leaving") }
+
+// A handler forks in the middle of a send.
+func TestMappedForking(t *testing.T) { runInside(t, "forking") }
+
+// The exporter is killed while C sends.
+func TestMappedPeerGone(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	exporter := command(t, node, "receive", "alloc", "1000000")
+	out, err := exporter.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := exporter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := firstLine(t, bufio.NewReader(out))
+	c := inside(t, node, "gone", node.Name(), pid)
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	says, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	firstLine(t, bufio.NewReader(says))
+	_ = exporter.Process.Kill()
+	_ = exporter.Wait()
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, errs.Bytes())
+	}
+}
+
+func firstLine(t *testing.T, r *bufio.Reader) string {
+	t.Helper()
+	line, err := r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
+
+// Messages of the stream, and asynchronous ones, are in place before a later mapped message.
+func TestMappedOrder(t *testing.T) {
+	const rounds, mapped, stream = 400, 1 << 20, 64 << 10
+	node := vmmctest.Nodes(t, 1)[0]
+	p := node.Open(t)
+	var exports [2][]byte
+	var flag vmmc.Word
+	for i, size := range []int{mapped, stream} {
+		m, err := p.Alloc(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var opts []vmmc.ExportOption
+		if i == 1 {
+			opts = append(opts, vmmc.Unmapped())
+		}
+		e, err := p.Export(uint32(i+1), m.Bytes(), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exports[i] = m.Bytes()
+		if i == 0 {
+			if flag, err = e.Word(mapped - 4); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c := inside(t, node, "order", node.Name(), strconv.Itoa(int(p.PID())), strconv.Itoa(rounds))
+	var errs bytes.Buffer
+	c.Stderr = &errs
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(firstLine(t, bufio.NewReader(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := answer(ctx, p, node.ID(), vmmc.PID(pid), flag, exports, rounds); err != nil {
+		t.Errorf("%v\n%s", err, errs.Bytes())
+		_ = c.Process.Kill()
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, errs.Bytes())
+	}
+}
+
+// answer checks for each flag that what was sent before it is there.
+func answer(
+	ctx context.Context, p *vmmc.Process, node vmmc.NodeID, pid vmmc.PID, flag vmmc.Word, exports [2][]byte, rounds int,
+) error {
+	im, err := p.Import(ctx, node, pid, 3)
+	if err != nil {
+		return err
+	}
+	for i := uint32(1); int(i) <= rounds; i++ {
+		if _, err := flag.Wait(ctx, i-1); err != nil {
+			return fmt.Errorf("waiting for flag %d: %w", i, err)
+		}
+		b := exports[1]
+		if i%2 == 0 {
+			b = exports[0]
+		}
+		for at := 0; at < len(b); at += 4 {
+			if v := binary.NativeEndian.Uint32(b[at:]); v != i {
+				return fmt.Errorf("flag %d is there, and at %d of the message before it is %d", i, at, v)
+			}
+		}
+		if err := im.Send(ctx, binary.NativeEndian.AppendUint32(nil, i), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

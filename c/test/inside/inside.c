@@ -1,0 +1,354 @@
+/*
+ * Programs of the tests that look inside of the library: they are linked with its objects. It is
+ * the mapped path that they use: what it must not do is enter Go.
+ */
+#include "../prog.h"
+
+#include "core.h"
+
+/* How often C has entered Go, or asked its threads. */
+static uint32_t entries(void) {
+    return __atomic_load_n(&vmmc_shared->now_calls, __ATOMIC_SEQ_CST) +
+           __atomic_load_n(&vmmc_shared->queued, __ATOMIC_SEQ_CST);
+}
+
+/* Reports whether any thread may be in a transfer. */
+static int inside(void) {
+    uint32_t used = __atomic_load_n(&vmmc_shared->epochs_used, __ATOMIC_SEQ_CST);
+    for (uint32_t i = 0; i < used; i++) {
+        if (__atomic_load_n(&vmmc_shared->epochs[i].now, __ATOMIC_SEQ_CST) & 1) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* An export of this process, and its import by itself. */
+struct both {
+    int32 *buf, *proxy;
+    uint32 n;
+    vmmc_exphandle_t ex;
+    vmmc_imphandle_t im;
+};
+
+static void import_own(struct both *b, int id) {
+    uint32 n;
+    WANT(vmmc_ImportRecvBuf(vmmc_MyNode(), vmmc_MyPid(), (uint32)id, &b->im, &b->proxy, &n), 0);
+    CHECK(n == b->n);
+}
+
+static struct both make(uint32 nwords, int id) {
+    struct both b = {.n = nwords};
+    b.buf = vmmcx_alloc((size_t)nwords * 4);
+    CHECK(b.buf);
+    memset(b.buf, 0, (size_t)nwords * 4);
+    WANT(vmmc_ExportRecvBuf(b.buf, nwords, (uint32)id, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &b.ex), 0);
+    import_own(&b, id);
+    return b;
+}
+
+/* Sends and gets of all lengths up to 64 words, and of long ones, enter Go not once. */
+static void probe(void) {
+    enum { MOST = 1 << 19 };
+    static int32 src[MOST], dst[MOST + 1];
+    static const uint32 longer[] = {127, 1024, 8191, 8192, 65535, 65536, 65537, 131072, 200001, MOST};
+    struct both b = make(MOST, 1);
+    for (int i = 0; i < MOST; i++) {
+        src[i] = i * 7 + 1;
+    }
+    WANT(vmmc_SendData(src, b.proxy, 1), 0); /* the first has the thread's entry made */
+    uint32_t before = entries();
+    for (uint32 k = 1; k <= 64 + sizeof longer / sizeof *longer; k++) {
+        uint32 n = k <= 64 ? k : longer[k - 65];
+        for (uint32 at = 0; at < 20 && at + n <= MOST; at++) {
+            memset(b.buf, 0, (n + 24) * 4 < MOST * 4 ? (n + 24) * 4 : MOST * 4);
+            WANT(vmmc_SendData(src + at / 2, b.proxy + at, n), 0);
+            CHECK(memcmp(b.buf + at, src + at / 2, n * 4) == 0);
+            CHECK((at == 0 || b.buf[at - 1] == 0) && (at + n == MOST || b.buf[at + n] == 0));
+            dst[n] = 77;
+            WANT(vmmc_GetData(dst, b.proxy + at, n), 0);
+            CHECK(memcmp(dst, src + at / 2, n * 4) == 0 && dst[n] == 77);
+            if (n > 70000 && at == 2) {
+                break;
+            }
+        }
+    }
+    CHECK(entries() == before);
+    CHECK(!inside());
+    /* What the path does not allow, Go refuses. */
+    CHECK(vmmc_SendData(src, b.proxy + MOST - 1, 2) == vmmcErr_BadProxyAddr);
+    WANT(vmmc_UnimportRecvBuf(b.im), 0);
+    CHECK(vmmc_SendData(src, b.proxy, 1) == vmmcErr_BadProxyAddr);
+    /* Rights are those of the export. */
+    static const int rights[] = {BUF_READ_ONLY, BUF_WRITE_ONLY};
+    for (int i = 0; i < 2; i++) {
+        struct both r = {.n = 1024, .buf = vmmcx_alloc(4096)};
+        WANT(vmmc_ExportRecvBuf(r.buf, r.n, 2 + (uint32)i, NULL, rights[i], 0, &r.ex), 0);
+        import_own(&r, 2 + i);
+        WANT(vmmc_SendData(src, r.proxy, 3), i == 0 ? vmmcErr_NoRights : 0);
+        WANT(vmmc_GetData(dst, r.proxy, 3), i == 1 ? vmmcErr_NoRights : 0);
+    }
+    printf("entries 0\n");
+}
+
+/*
+ * Messages of the stream and asynchronous ones come before what is sent later on the mapped path.
+ * Of another process: export 1 is mapped and has the flag in its last word, export 2 is not mapped.
+ * That process answers in export 3 of this one.
+ */
+static void order(const char *node, int pid, int rounds) {
+    vmmc_node_t at = vmmc_NameToNode((char *)node);
+    vmmc_imphandle_t im;
+    int32 *mapped, *stream;
+    uint32 m, s;
+    vmmc_exphandle_t ex;
+    int32 *answer = vmmcx_alloc(4096);
+    WANT(vmmc_ExportRecvBuf(answer, 1024, 3, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &ex), 0);
+    printf("%u\n", vmmc_MyPid());
+    fflush(stdout);
+    WANT(vmmc_ImportRecvBuf(at, (vmmc_pid_t)pid, 1, &im, &mapped, &m), 0);
+    WANT(vmmc_ImportRecvBuf(at, (vmmc_pid_t)pid, 2, &im, &stream, &s), 0);
+    int32 *v = malloc(m * 4), *w = malloc(s * 4);
+    CHECK(v && w);
+    for (int32 i = 1; i <= rounds; i++) {
+        vmmc_async_handle_t q;
+        for (uint32 k = 0; k < m; k++) {
+            v[k] = i;
+        }
+        for (uint32 k = 0; k < s; k++) {
+            w[k] = i;
+        }
+        if (i % 2) {
+            WANT(vmmc_SendData(w, stream, s), 0);
+        } else { /* all but the flag */
+            WANT(vmmc_SendDataAsync(v, mapped, m - 1, &q), 0);
+        }
+        WANT(vmmc_SendData(&i, mapped + m - 1, 1), 0);
+        await(answer, i);
+        if (i % 2 == 0) {
+            while (vmmc_AsyncStatus(&q) == vmmcErr_InProgress) {
+                sched_yield();
+            }
+        }
+    }
+}
+
+/* Threads send and get while the import is closed and made again. */
+enum { WIDE = 1 << 16 };
+static struct both shared_import;
+static int32 *_Atomic proxy_now;
+static _Atomic int over;
+static _Atomic unsigned long succeeded;
+
+static int ended(int code) {
+    return code == vmmcErr_BadProxyAddr || code == vmmcErr_OutcomeUnknown ||
+           code == vmmcErr_Closed || code == vmmcErr_BadIbufState;
+}
+
+static void *use(void *arg) {
+    unsigned n = (unsigned)(uintptr_t)arg * 5000 + 2;
+    int32 *mem = malloc(n * 4);
+    CHECK(mem);
+    for (unsigned i = 0; !atomic_load(&over); i++) {
+        int32 *p = atomic_load(&proxy_now);
+        for (unsigned k = 0; k < n; k++) {
+            mem[k] = 0x11111111;
+        }
+        int code = (i + n) % 3 ? vmmc_SendData(mem, p, n) : vmmc_GetData(mem, p, n);
+        CHECK(code == 0 || ended(code));
+        succeeded += code == 0;
+    }
+    free(mem);
+    return NULL;
+}
+
+static void closing(int rounds) {
+    pthread_t t[4];
+    shared_import = make(WIDE, 1);
+    atomic_store(&proxy_now, shared_import.proxy);
+    for (uintptr_t i = 0; i < 4; i++) {
+        CHECK(pthread_create(&t[i], NULL, use, (void *)i) == 0);
+    }
+    for (int i = 0; i < rounds; i++) {
+        unsigned long was = atomic_load(&succeeded);
+        while (atomic_load(&succeeded) < was + 3) {
+            sched_yield();
+        }
+        WANT(vmmc_UnimportRecvBuf(shared_import.im), 0);
+        import_own(&shared_import, 1);
+        atomic_store(&proxy_now, shared_import.proxy);
+    }
+    atomic_store(&over, 1);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+    }
+    for (int i = 0; i < WIDE; i++) {
+        CHECK(shared_import.buf[i] == 0 || shared_import.buf[i] == 0x11111111);
+    }
+    CHECK(!inside());
+}
+
+/* Sends until the import's exporter is gone, and then some more. */
+static void until_gone(const char *node, int pid) {
+    vmmc_imphandle_t im;
+    int32 *p, v[512] = {0};
+    uint32 n;
+    WANT(vmmc_ImportRecvBuf(vmmc_NameToNode((char *)node), (vmmc_pid_t)pid, 1, &im, &p, &n), 0);
+    WANT(vmmc_SendData(v, p, 512), 0);
+    printf("sending\n");
+    fflush(stdout);
+    int code;
+    while ((code = vmmc_SendData(v, p, 512)) == 0) {
+    }
+    CHECK(code == vmmcErr_PeerGone || code == vmmcErr_OutcomeUnknown);
+    for (int i = 0; i < 100; i++) {
+        WANT(vmmc_SendData(v, p, 1), vmmcErr_PeerGone);
+        WANT(vmmc_GetData(v, p, 1), vmmcErr_PeerGone);
+    }
+    CHECK(!inside());
+    WANT(vmmc_UnimportRecvBuf(im), 0);
+}
+
+/* Handlers that send themselves, leave by siglongjmp, or end the thread, in the middle of sends. */
+static sigjmp_buf home;
+static int32 *target;
+static _Atomic int nested, how_to_leave;
+
+static void interrupt(int sig) {
+    (void)sig;
+    int32 v[3] = {1, 2, 3};
+    CHECK(vmmc_SendData(v, target + 64, 3) == 0 && vmmc_GetData(v, target + 64, 3) == 0);
+    CHECK(v[0] == 1 && v[1] == 2 && v[2] == 3);
+    nested++;
+    if (how_to_leave == 1) {
+        siglongjmp(home, 1);
+    } else if (how_to_leave == 2) {
+        pthread_exit(NULL);
+    }
+}
+
+static void arm(int microseconds) {
+    struct itimerval soon = {{0, 0}, {0, microseconds}};
+    setitimer(ITIMER_REAL, &soon, NULL);
+}
+
+static void *send_for_ever(void *started) {
+    static __thread int32 mem[1 << 14];
+    sigset_t none;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    __atomic_store_n((int32 *)started, 1, __ATOMIC_SEQ_CST);
+    for (;;) {
+        CHECK(vmmc_SendData(mem, target, 1 << 14) == 0);
+    }
+}
+
+static void leaving(void) {
+    enum { N = 1 << 18 };
+    static int32 mem[N];
+    struct both b = make(N, 1);
+    target = b.proxy;
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = interrupt;
+    sigaction(SIGALRM, &a, NULL);
+    sigaction(SIGUSR1, &a, NULL);
+    WANT(vmmc_SendData(mem, b.proxy, N), 0);
+    for (int i = 0; i < 200; i++) { /* the handler returns */
+        int was = nested;
+        arm(100 + i);
+        while (nested == was) {
+            WANT(vmmc_SendData(mem, b.proxy, N), 0);
+        }
+        CHECK(!inside());
+    }
+    how_to_leave = 1;
+    volatile int left_inside = 0;
+    for (volatile int i = 0; i < 300; i++) {
+        if (sigsetjmp(home, 1) == 0) {
+            arm(100 + i);
+            for (;;) {
+                WANT(vmmc_SendData(mem, b.proxy, N), 0);
+            }
+        }
+        left_inside += inside();
+        WANT(vmmc_SendData(mem, b.proxy, 5), 0); /* the next call leaves what that one had entered */
+        CHECK(!inside());
+    }
+    CHECK(left_inside > 0);
+    how_to_leave = 2;
+    for (int i = 0; i < 50; i++) {
+        pthread_t t;
+        int32 started = 0;
+        CHECK(pthread_create(&t, NULL, send_for_ever, &started) == 0);
+        await(&started, 1);
+        usleep(200);
+        CHECK(pthread_kill(t, SIGUSR1) == 0);
+        CHECK(pthread_join(t, NULL) == 0);
+        CHECK(!inside());
+    }
+    WANT(vmmc_UnimportRecvBuf(b.im), 0);
+}
+
+/* A child that is forked in the middle of a send stores nothing, and ends. */
+static _Atomic int forked, child_was_inside;
+
+static void fork_now(int sig) {
+    (void)sig;
+    int was = inside();
+    pid_t pid = fork();
+    if (pid == 0) { /* the child returns into what its parent does */
+        forked = -1;
+        return;
+    }
+    int status;
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) ||
+          (WIFEXITED(status) && WEXITSTATUS(status) == 7));
+    child_was_inside += was && WIFSIGNALED(status);
+    forked = 1;
+}
+
+static void forking(void) {
+    enum { N = 1 << 20 };
+    static int32 mem[N];
+    struct both b = make(N, 1);
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(SIGALRM, fork_now);
+    for (int i = 0; i < 30 || (!child_was_inside && i < 1000); i++) {
+        forked = 0;
+        arm(100 + i * 7);
+        while (forked == 0) {
+            int code = vmmc_SendData(mem, b.proxy, N);
+            if (forked < 0) {
+                _exit(code == vmmcErr_Closed || vmmc_SendData(mem, b.proxy, 1) == vmmcErr_Closed ? 7 : 1);
+            }
+            CHECK(code == 0);
+        }
+    }
+    CHECK(child_was_inside > 0);
+    WANT(vmmc_SendData(mem, b.proxy, N), 0);
+}
+
+int main(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "", *a2 = argc > 2 ? argv[2] : "";
+    int a3 = argc > 3 ? atoi(argv[3]) : 0, a4 = argc > 4 ? atoi(argv[4]) : 0;
+    if (strcmp(name, "probe") == 0) {
+        probe();
+    } else if (strcmp(name, "order") == 0) {
+        order(a2, a3, a4);
+    } else if (strcmp(name, "closing") == 0) {
+        closing(atoi(a2));
+    } else if (strcmp(name, "gone") == 0) {
+        until_gone(a2, a3);
+    } else if (strcmp(name, "leaving") == 0) {
+        leaving();
+    } else if (strcmp(name, "forking") == 0) {
+        forking();
+    } else {
+        fprintf(stderr, "no program %s\n", name);
+        return 2;
+    }
+    return 0;
+}

@@ -1,0 +1,25 @@
+package vmmc
+
+import (
+	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+// The C library sends and gets on the mapped path without Go. What it needs of an import is no part
+// of the API.
+func init() {
+	link.ImportsOutside.Of = func(im any) (o link.Outside, mayRead, mayWrite, ok bool) {
+		i := im.(*Import)
+		if i.mapped == nil {
+			return o, false, false, false
+		}
+		return i.mapped.Outside(), i.rights&nodeproto.MayRead != 0, i.rights&nodeproto.MayWrite != 0, true
+	}
+	link.ImportsOutside.FinishSend = func(im any, off, n int) error {
+		i := im.(*Import)
+		if err := i.mapped.FinishSend(off, n); err != nil {
+			return i.opError("send", n, off, err)
+		}
+		return nil
+	}
+}
