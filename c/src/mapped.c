@@ -104,6 +104,8 @@ int vmmc_mapped_get(const struct vmmcb_path *p, uint64_t off, void *dst, uint64_
     unsigned char *to = dst;
     uint64_t rest = n - WORD;
     uint32_t last = LOAD((const uint32_t *)(const void *)(from + rest));
+    count(p, lane, VMMCB_GETS, 1); /* also one that fails, as Go does */
+    count(p, lane, VMMCB_GET_BYTES, n);
     while (UNLIKELY(rest > PIECE)) {
         memcpy(to, from, PIECE);
         to += PIECE;
@@ -123,7 +125,5 @@ int vmmc_mapped_get(const struct vmmcb_path *p, uint64_t off, void *dst, uint64_
     if (!healthy(p)) {
         return VMMC_MAPPED_FINISH;
     }
-    count(p, lane, VMMCB_GETS, 1);
-    count(p, lane, VMMCB_GET_BYTES, n);
     return VMMC_MAPPED_DONE;
 }

@@ -78,6 +78,13 @@ func traced(t *testing.T, file string, traces []*trace) [][]string {
 	defer runtime.UnlockOSThread()
 	cmd := testutil.Command(t, "traced sender", file)
 	cmd.Env = append(cmd.Env, "GODEBUG=asyncpreemptoff=1")
+	return tracedCommand(t, cmd, traces)
+}
+
+// tracedCommand starts a sender, which makes the calls of the traces, and returns what it does. The
+// caller is locked to its thread.
+func tracedCommand(t *testing.T, cmd *exec.Cmd, traces []*trace) [][]string {
+	t.Helper()
 	var says bytes.Buffer
 	cmd.Stderr = &says
 	in, err := cmd.StdinPipe()
