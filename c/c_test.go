@@ -565,9 +565,21 @@ func TestTools(t *testing.T) {
 			{"words"},
 			{"polling"},
 			{"storm", "", "0", "1"},
+			{"inside", "probe"},
+			{"inside", "closing", "300"},
+			{"inside", "leaving"},
 		}},
 		{"threads", "thread", nil, [][]string{
-			{"names"}, {"redirect"}, {"notify"}, {"threads", "50"}, {"bad"}, {"words"}, {"polling"}, {"storm", "", "0", "1"},
+			{"names"},
+			{"redirect"},
+			{"notify"},
+			{"threads", "50"},
+			{"bad"},
+			{"words"},
+			{"polling"},
+			{"storm", "", "0", "1"},
+			{"inside", "probe"},
+			{"inside", "closing", "300"},
 		}},
 		{"valgrind", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
 			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"}, {"polling"},
@@ -587,10 +599,14 @@ func TestTools(t *testing.T) {
 			if tool.sanitize != "" {
 				flags = append(flags, "-fsanitize="+tool.sanitize)
 			}
-			path := filepath.Join(build, "prog")
+			path, insidePath := filepath.Join(build, "prog"), filepath.Join(build, "inside")
 			compile(t, path, flags...)
+			compileInside(t, build, insidePath, flags[3:]...)
 			for _, args := range tool.programs {
 				argv := slices.Concat(tool.wrap, []string{path}, args)
+				if args[0] == "inside" {
+					argv = slices.Concat(tool.wrap, []string{insidePath}, args[1:])
+				}
 				c := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 				c.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0") // it cannot run in all containers
 				if out, err := c.CombinedOutput(); err != nil {

@@ -117,7 +117,7 @@ int vmmc_mapped_get(const struct vmmcb_path *p, uint64_t off, void *dst, uint64_
     }
     memcpy(to, from, rest);
     memcpy(to + rest, &last, WORD);
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__SANITIZE_THREAD__) /* which knows no fences */
     atomic_signal_fence(memory_order_acquire); /* the processor keeps loads in order */
 #else
     atomic_thread_fence(memory_order_seq_cst); /* an atomic load may pass plain ones before it */

@@ -1,10 +1,13 @@
 /*
  * A stand-in for libvmmc-go, for valgrind and the sanitizers, which cannot look into a Go runtime.
  * It has one node and one process, which imports its own exports. `make STUB=1` builds it in the
- * place of the Go part. It checks the C part of the library, and nothing else.
+ * place of the Go part. It checks the C part of the library, and nothing else. Imports of exports
+ * without a handler that are not redirectable have a mapped path. Its words are freed, and not left
+ * to a collector, so that a use after the grace period is seen.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,19 +27,30 @@
 #define PID 4711
 #define MANY 512
 #define SLOT (1u << VMMCB_SLOT_SHIFT)
+#define SLOTS 128 /* of an import; one more lies behind them */
 
 API void vmmcgo_start(struct vmmcb_record *r);
 API void vmmcgo_now(struct vmmcb_record *r);
 
 static struct export_entry {
-    uint64_t handle, at, size, id, handler, end;
+    uint64_t handle, at, size, id, handler, end, rights;
     uint64_t redir_off, redir_n, redir_to, redirected, first;
     int posted, has_end, redirectable;
 } exports[MANY];
 
+/* What Go has in its heap for an import, and the exporter in its page. */
+struct mapped {
+    struct vmmcb_path path;
+    uint32_t state, sleepers, sleepers_any, link_ended, import_ended, closed;
+    int32_t pending;
+    uint64_t sleepers_at[VMMCB_BOARD_WORDS], last_seq, acked_seq;
+    uint64_t lanes[VMMCB_LANES][VMMCB_COUNTERS];
+};
+
 static struct import_entry {
     uint64_t handle, id, begin;
     int pending, given;
+    struct mapped *mapped;
 } imports[MANY];
 
 static struct job {
@@ -91,9 +105,9 @@ static void set_slots(uint64_t begin, uint64_t n, uint32_t v) {
     }
 }
 
-/* Each import has a slot, and one behind it: no export is longer. */
+/* Each import has its slots: no export is longer. */
 static int reserve(void) {
-    size_t size = 2 * MANY * (size_t)SLOT;
+    size_t size = (SLOTS + 1) * MANY * (size_t)SLOT;
     char *p = mmap(NULL, size + SLOT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         return -1;
@@ -110,15 +124,69 @@ static int reserve(void) {
     return 0;
 }
 
+/* All threads that may have loaded a path have left it: see struct vmmcb_epoch. */
+static void await_grace(void) {
+    if (!shared->barriers) {
+        syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    }
+    uint32_t used = __atomic_load_n(&shared->epochs_used, __ATOMIC_SEQ_CST);
+    for (uint32_t k = 0; k < used; k++) {
+        uint64_t seen = __atomic_load_n(&shared->epochs[k].now, __ATOMIC_SEQ_CST);
+        while (seen & 1 && __atomic_load_n(&shared->epochs[k].now, __ATOMIC_SEQ_CST) == seen) {
+            usleep(100);
+        }
+    }
+}
+
+static void *free_mapped(void *m) {
+    await_grace();
+    memset(m, 0xdb, sizeof(struct mapped)); /* for the thread sanitizer: a store that races */
+    free(m);
+    return NULL;
+}
+
+/* The calls of C that are under way do not hold the import's end up. */
+static void close_mapped(struct import_entry *i) {
+    if (i->mapped) {
+        pthread_t t;
+        __atomic_store_n(&shared->imports[i - imports + 1].path, NULL, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&i->mapped->closed, 1, __ATOMIC_SEQ_CST);
+        if (pthread_create(&t, NULL, free_mapped, i->mapped) == 0) {
+            pthread_detach(t);
+        }
+        i->mapped = NULL;
+    }
+}
+
+static void open_mapped(struct import_entry *i, struct export_entry *e) {
+    struct vmmcb_import *c = &shared->imports[i - imports + 1];
+    struct mapped *m = e->handler || e->redirectable ? NULL : calloc(1, sizeof *m);
+    if (!m) {
+        return;
+    }
+    m->state = 1;
+    m->path = (struct vmmcb_path){
+        .handle = i->handle, .begin = i->begin, .size = e->size,
+        .rights = (uint32_t)e->rights, .alive = 1,
+        .mem = (unsigned char *)(uintptr_t)e->at, .state = &m->state, .sleepers = &m->sleepers,
+        .sleepers_any = &m->sleepers_any, .sleepers_at = m->sleepers_at, .pending = &m->pending,
+        .last_seq = &m->last_seq, .acked_seq = &m->acked_seq, .link_ended = &m->link_ended,
+        .import_ended = &m->import_ended, .closed = &m->closed, .lanes = m->lanes,
+    };
+    i->mapped = m;
+    __atomic_store_n(&c->path, &m->path, __ATOMIC_SEQ_CST);
+}
+
 static void open_import(struct import_entry *i, struct export_entry *e) {
     uint32_t number = (uint32_t)(i - imports) + 1;
     struct vmmcb_import *c = &shared->imports[number];
-    i->begin = base + (uint64_t)(i - imports) * 2 * SLOT;
-    c->begin = i->begin;
-    c->size = e->size;
-    c->mapped = 1;
+    i->begin = base + (uint64_t)(i - imports) * (SLOTS + 1) * SLOT;
+    __atomic_store_n(&c->begin, i->begin, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->size, e->size, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->mapped, 1, __ATOMIC_RELEASE);
+    open_mapped(i, e);
     __atomic_store_n(&c->handle, i->handle, __ATOMIC_RELEASE);
-    set_slots(i->begin, 1, number);
+    set_slots(i->begin, (e->size + SLOT - 1) / SLOT, number);
     i->pending = 0;
 }
 
@@ -359,7 +427,7 @@ static int run(struct vmmcb_record *r) {
         }
         return vmmcErr_BadArg;
     case VMMCB_EXPORT:
-        if (r->in[1] > SLOT) {
+        if (r->in[1] > (uint64_t)SLOTS * SLOT) {
             return vmmcErr_NoMem;
         }
         if (export_with(r->in[2])) {
@@ -387,7 +455,8 @@ static int run(struct vmmcb_record *r) {
         }
         *e = (struct export_entry){.handle = handle(0xe, (uint64_t)(e - exports) + 1), .at = r->in[0],
                                    .size = r->in[1], .id = r->in[2], .handler = r->in[3],
-                                   .redirectable = (r->in[4] & VMMCB_EXPORT_REDIRECTABLE) != 0};
+                                   .redirectable = (r->in[4] & VMMCB_EXPORT_REDIRECTABLE) != 0,
+                                   .rights = r->in[4] & (VMMCB_EXPORT_READ | VMMCB_EXPORT_WRITE)};
         r->out[0] = e->handle;
         for (struct vmmcb_record **w = &waiting; *w;) {
             struct vmmcb_record *q = *w;
@@ -414,6 +483,11 @@ static int run(struct vmmcb_record *r) {
         case VMMCB_UNEXPORT:
             if (blocked && jobs_in != jobs_out) {
                 return vmmcErr_BlockedNotifications;
+            }
+            for (int k = 0; k < MANY; k++) {
+                if (imports[k].mapped && imports[k].id == e->id) {
+                    __atomic_store_n(&imports[k].mapped->state, 2, __ATOMIC_SEQ_CST);
+                }
             }
             e->handle = 0;
             return 0;
@@ -495,7 +569,8 @@ static int run(struct vmmcb_record *r) {
             return (r->in[0] >> 20 & 15) == 1 ? vmmcErr_BadIbufState : vmmcErr_BadArg;
         }
         if (i->begin) {
-            set_slots(i->begin, 1, VMMCB_NO_IMPORT);
+            close_mapped(i);
+            set_slots(i->begin, SLOTS, VMMCB_NO_IMPORT);
             __atomic_store_n(&shared->imports[i - imports + 1].handle, 0, __ATOMIC_RELEASE);
         }
         i->handle = i->begin = 0;
@@ -505,7 +580,10 @@ static int run(struct vmmcb_record *r) {
         i = import_of(r->in[1]);
         e = i ? export_with(i->id) : NULL;
         if (!e) {
-            return vmmcErr_Revoked;
+            return i ? vmmcErr_Revoked : vmmcErr_BadProxyAddr;
+        }
+        if (!(e->rights & (r->op == VMMCB_GET ? VMMCB_EXPORT_READ : VMMCB_EXPORT_WRITE))) {
+            return vmmcErr_NoRights;
         }
         if (r->op == VMMCB_GET) {
             memcpy((void *)(uintptr_t)r->in[3], (void *)(uintptr_t)(e->at + r->in[2]), r->in[4]);
@@ -517,6 +595,8 @@ static int run(struct vmmcb_record *r) {
             r->out[1] = r->out[0] * 77;
         }
         return 0;
+    case VMMCB_FINISH: /* a check after the last word has failed */
+        return vmmcErr_OutcomeUnknown;
     case VMMCB_STATUS:
         return r->in[0] != 0 && r->in[1] == r->in[0] * 77 ? 0 : vmmcErr_BadAsyncHandle;
     case VMMCB_FENCE_AT:
@@ -643,6 +723,7 @@ void vmmcgo_start(struct vmmcb_record *r) {
     pthread_t t;
     shared = (struct vmmcb_shared *)(uintptr_t)r->in[0];
     r->code = shared->layout != VMMC_LAYOUT ? vmmcErr_BadConfig : 0;
+    shared->barriers = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
     if (r->code == 0 && (reserve() != 0 || pthread_create(&t, NULL, serve, NULL) != 0)) {
         r->code = vmmcErr_NoMem;
     }

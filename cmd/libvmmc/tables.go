@@ -258,10 +258,14 @@ func (l *library) open(i *imported, im *vmmc.Import) error {
 	i.begin, i.slots = begin, slots
 	i.im.Store(im)
 	e := l.importEntry(number(i.handle))
-	e.begin, e.size, e.mapped = C.uint64_t(begin), C.uint64_t(im.Size()), 0
+	// A thread of C may still be looking at what the entry was before: it compares the handle after.
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&e.begin)), begin)
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&e.size)), uint64(im.Size()))
+	var mapped uint64
 	if im.Path() == vmmc.PathMapped {
-		e.mapped = 1
+		mapped = 1
 	}
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&e.mapped)), mapped)
 	if i.path = l.newPath(i, im); i.path != nil {
 		atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&e.path)), unsafe.Pointer(i.path.words))
 	}

@@ -146,11 +146,11 @@ static int ended(int code) {
 }
 
 static void *use(void *arg) {
-    unsigned n = (unsigned)(uintptr_t)arg * 5000 + 2;
+    unsigned which = (unsigned)(uintptr_t)arg, n = which * 5000 + 2;
     int32 *mem = malloc(n * 4);
     CHECK(mem);
     for (unsigned i = 0; !atomic_load(&over); i++) {
-        int32 *p = atomic_load(&proxy_now);
+        int32 *p = atomic_load(&proxy_now) + which * (WIDE / 4); /* each thread has its part */
         for (unsigned k = 0; k < n; k++) {
             mem[k] = 0x11111111;
         }
