@@ -50,15 +50,54 @@ void vmmc_restore_actions(void);
 void vmmc_watch_dest_space(void);
 
 /* thread.c */
-struct thread *vmmc_thread(void);
+extern _Thread_local struct thread *vmmc_self __attribute__((tls_model("initial-exec")));
+struct thread *vmmc_new_thread(void);
+
+/* The calling thread's entry; NULL if there is no memory for one. */
+static inline struct thread *vmmc_thread(void) {
+    return LIKELY(vmmc_self != NULL) ? vmmc_self : vmmc_new_thread();
+}
+
 void vmmc_enter(void (*f)(struct vmmcb_record *), struct vmmcb_record *r, struct thread *t);
 
 /* epoch.c */
-int vmmc_enter_epoch(struct thread *t, uintptr_t frame);
-void vmmc_leave_epoch(struct thread *t);
+int vmmc_take_epoch(struct thread *t);
 void vmmc_drop_epoch(struct thread *t);
-unsigned vmmc_lane(struct thread *t);
+int vmmc_interrupts(uint64_t now, uintptr_t frame);
 int vmmc_on_alternate_stack(void);
+
+#define VMMC_FRAME(address) ((address) & (((uint64_t)1 << VMMCB_FRAME_BITS) - 1))
+
+/*
+ * Returns 1 for a caller that must leave the epoch, 0 for one that interrupts a call which does,
+ * and -1 where there is none left. See epoch.c.
+ */
+static inline int vmmc_enter_epoch(struct thread *t, uintptr_t frame) {
+    if (UNLIKELY(!t->epoch) && !vmmc_take_epoch(t)) {
+        return -1;
+    }
+    uint64_t now = __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED);
+    if (UNLIKELY(now & 1) && vmmc_interrupts(now, frame)) {
+        return 0;
+    }
+    now = ++t->epochs << VMMCB_FRAME_BITS | VMMC_FRAME(frame) | 1;
+    if (LIKELY(!__atomic_load_n(&vmmc_shared->barriers, __ATOMIC_RELAXED))) {
+        __atomic_store_n(&t->epoch->now, now, __ATOMIC_RELAXED);
+        atomic_signal_fence(memory_order_seq_cst); /* Go's membarrier does the rest */
+    } else {
+        __atomic_exchange_n(&t->epoch->now, now, __ATOMIC_SEQ_CST);
+    }
+    return 1;
+}
+
+static inline void vmmc_leave_epoch(struct thread *t) {
+    __atomic_store_n(&t->epoch->now, t->epochs << VMMCB_FRAME_BITS, __ATOMIC_RELEASE);
+}
+
+/* The lane of a link's counters that the thread adds to. */
+static inline unsigned vmmc_lane(struct thread *t) {
+    return (unsigned)((uintptr_t)t->epoch / sizeof *t->epoch) % VMMCB_LANES;
+}
 
 /* call.c */
 struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op, size_t data);
@@ -79,7 +118,22 @@ void *vmmc_keep(const void *from, size_t n);
 int vmmc_debug_level(void);
 
 /* transfer.c */
-uint32_t vmmc_import_at(uintptr_t a);
+
+/*
+ * The number of the import whose slots an address lies in, VMMCB_NO_IMPORT for those of none, and 0
+ * outside of DestSpace.
+ */
+static inline uint32_t vmmc_import_at(uintptr_t a) {
+    struct vmmcb_shared *s = vmmc_shared;
+    if (!s || a >> VMMCB_ADDR_BITS != 0) {
+        return 0;
+    }
+    uint32_t *leaf = __atomic_load_n(&s->top[a >> VMMCB_TOP_SHIFT], __ATOMIC_ACQUIRE);
+    return leaf ? __atomic_load_n(&leaf[a >> VMMCB_SLOT_SHIFT & (VMMCB_SLOTS - 1)],
+                                  __ATOMIC_ACQUIRE)
+                : 0;
+}
+
 int vmmc_in_dest_space(uintptr_t a);
 
 /* handlers.c */

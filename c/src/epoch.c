@@ -10,9 +10,8 @@
 #define _GNU_SOURCE
 #include "core.h"
 
-#define FRAME_MASK (((uint64_t)1 << VMMCB_FRAME_BITS) - 1)
-
-static int take_epoch(struct thread *t) {
+/* Gives the thread an epoch. Reports whether it has one. */
+int vmmc_take_epoch(struct thread *t) {
     struct vmmcb_shared *s = vmmc_shared;
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
     for (uint32_t i = 0; !t->epoch && i < VMMCB_EPOCHS; i++) {
@@ -33,30 +32,11 @@ static int take_epoch(struct thread *t) {
 }
 
 /*
- * Returns 1 for a caller that must leave the epoch, 0 for one that interrupts a call which does,
- * and -1 where there is none left.
+ * Reports whether a call with this frame interrupts the one that has made the epoch odd. Otherwise
+ * that one was left.
  */
-int vmmc_enter_epoch(struct thread *t, uintptr_t frame) {
-    if (UNLIKELY(!t->epoch) && !take_epoch(t)) {
-        return -1;
-    }
-    uint64_t now = __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED);
-    if (UNLIKELY(now & 1) &&
-        ((frame & FRAME_MASK) < (now & FRAME_MASK & ~(uint64_t)1) || vmmc_on_alternate_stack())) {
-        return 0;
-    }
-    now = ++t->epochs << VMMCB_FRAME_BITS | (frame & FRAME_MASK) | 1;
-    if (LIKELY(!__atomic_load_n(&vmmc_shared->barriers, __ATOMIC_RELAXED))) {
-        __atomic_store_n(&t->epoch->now, now, __ATOMIC_RELAXED);
-        atomic_signal_fence(memory_order_seq_cst); /* Go's membarrier does the rest */
-    } else {
-        __atomic_exchange_n(&t->epoch->now, now, __ATOMIC_SEQ_CST);
-    }
-    return 1;
-}
-
-void vmmc_leave_epoch(struct thread *t) {
-    __atomic_store_n(&t->epoch->now, t->epochs << VMMCB_FRAME_BITS, __ATOMIC_RELEASE);
+int vmmc_interrupts(uint64_t now, uintptr_t frame) {
+    return VMMC_FRAME(frame) < (VMMC_FRAME(now) & ~(uint64_t)1) || vmmc_on_alternate_stack();
 }
 
 /* The thread ends, perhaps by pthread_exit in a handler that interrupts a call. */
@@ -66,9 +46,4 @@ void vmmc_drop_epoch(struct thread *t) {
         __atomic_store_n(&t->epoch->taken, 0, __ATOMIC_RELEASE);
         t->epoch = NULL;
     }
-}
-
-/* The lane of a link's counters that the thread adds to. */
-unsigned vmmc_lane(struct thread *t) {
-    return (unsigned)(t->epoch - vmmc_shared->epochs) % VMMCB_LANES;
 }

@@ -14,7 +14,7 @@
 #define GUARD (64 * 1024)   /* a multiple of every page size */
 #define ENOUGH (16 * 1024) /* a fault in Go that Go recovers from uses 3.4 KiB */
 
-static _Thread_local struct thread *self __attribute__((tls_model("initial-exec")));
+_Thread_local struct thread *vmmc_self __attribute__((tls_model("initial-exec")));
 static pthread_key_t key;
 static _Atomic int key_made; /* 1: made, -1: cannot be */
 
@@ -26,7 +26,7 @@ static void thread_ends(void *entry) {
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL); /* a handler would make a new entry */
     vmmc_abandon_all(t);
     vmmc_drop_epoch(t);
-    self = NULL;
+    vmmc_self = NULL;
     if (t->stack) {
         stack_t now;
         char *low = (char *)t->stack + GUARD;
@@ -56,23 +56,20 @@ static int make_key(void) {
     return atomic_load(&key_made) > 0;
 }
 
-/* The calling thread's entry; NULL if there is no memory for one. */
-struct thread *vmmc_thread(void) {
-    if (LIKELY(self != NULL)) {
-        return self;
-    }
+/* Makes the calling thread's entry; NULL if there is no memory for one. */
+struct thread *vmmc_new_thread(void) {
     if (!make_key()) {
         return NULL;
     }
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
-    struct thread *t = self;
+    struct thread *t = vmmc_self;
     if (!t) {
         t = vmmc_map(PAGE);
         if (t && pthread_setspecific(key, t) != 0) {
             munmap(t, PAGE);
             t = NULL;
         }
-        self = t;
+        vmmc_self = t;
     }
     vmmc_restore_signals(old);
     return t;

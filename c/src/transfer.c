@@ -17,21 +17,6 @@ struct place {
     uint32_t mapped;
 };
 
-/*
- * The number of the import whose slots an address lies in, VMMCB_NO_IMPORT for those of none, and 0
- * outside of DestSpace.
- */
-uint32_t vmmc_import_at(uintptr_t a) {
-    struct vmmcb_shared *s = vmmc_shared;
-    if (!s || a >> VMMCB_ADDR_BITS != 0) {
-        return 0;
-    }
-    uint32_t *leaf = __atomic_load_n(&s->top[a >> VMMCB_TOP_SHIFT], __ATOMIC_ACQUIRE);
-    return leaf ? __atomic_load_n(&leaf[a >> VMMCB_SLOT_SHIFT & (VMMCB_SLOTS - 1)],
-                                  __ATOMIC_ACQUIRE)
-                : 0;
-}
-
 int vmmc_in_dest_space(uintptr_t a) { return vmmc_import_at(a) != 0; }
 
 /* Finds the import that has all of [a, a+bytes). */
