@@ -62,8 +62,15 @@ func runInside(t *testing.T, args ...string) {
 // Sends and gets on the mapped path enter Go not once, whatever their length.
 func TestMappedStaysInC(t *testing.T) { runInside(t, "probe") }
 
-// Threads send and get while the import is closed and made again.
-func TestMappedClosing(t *testing.T) { runInside(t, "closing", "300") }
+// Threads send and get while the import is closed and made again. Go collects often, and so unmaps
+// what nothing keeps.
+func TestMappedClosing(t *testing.T) {
+	c := inside(t, vmmctest.Nodes(t, 1)[0], "closing", "1000")
+	c.Env = append(c.Env, "GOGC=1")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
 
 // Signal handlers that send, that leave a send by siglongjmp, and that end its thread.
 func TestMappedLeaving(t *testing.T) { runInside(t, "leaving") }

@@ -17,10 +17,10 @@
 //
 // The files internal/link/testdata/traces/*.txt say what a sender does to the pages of a link: for
 // each call its stores, in their order, and its result. TestMappedTraces in internal/link holds
-// Go's sender against them, and TestMappedTracesInC the C library's. A
-// file is read line by line. Empty lines, and lines that begin with #, are comments. The words of a
-// line are separated by single spaces. Numbers are decimal, or hexadecimal after 0x; bytes are
-// pairs of hexadecimal digits, in the order of memory. A trace has these lines, in this order:
+// Go's sender against them, and TestMappedTracesInC the C library's. A file is read line by line.
+// Empty lines, and lines that begin with #, are comments. The words of a line are separated by
+// single spaces. Numbers are decimal, or hexadecimal after 0x; bytes are pairs of hexadecimal
+// digits, in the order of memory. A trace has these lines, in this order:
 //
 //	trace NAME
 //	import HANDLE SLOT ALIVE ADDRESS SIZE
