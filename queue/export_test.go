@@ -18,6 +18,14 @@ func DelayAcks(d time.Duration) (undo func()) {
 	return func() { ackDelay = old }
 }
 
+// CoalesceWithin has values coalesced that are put within d after others, and returns a function that
+// undoes it.
+func CoalesceWithin(d time.Duration) (undo func()) {
+	old := coalesceGap
+	coalesceGap = d
+	return func() { coalesceGap = old }
+}
+
 // StartAt numbers the values of each producer from n on.
 func StartAt(n uint64) Option { return func(o *options) { o.start = n } }
 

@@ -127,7 +127,7 @@ func pauseAt(at, nth, file string) {
 }
 
 // produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos
-// and so on, and closes.
+// and so on, and closes. To be paused at "put.queued" it puts all by one, and coalesces them.
 func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
 	pauseAt(args[3], args[4], args[5])
 	q, err := queue.Dial[item](ctx, p, args[0])
@@ -138,6 +138,15 @@ func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
 	n, err2 := strconv.Atoi(args[2])
 	if err := errors.Join(err1, err2); err != nil {
 		return err
+	}
+	if args[3] == "put.queued" {
+		queue.CoalesceWithin(bound)
+		for i := range n {
+			if err := q.Put(ctx, newItem(uint32(from), uint32(i))); err != nil {
+				return err
+			}
+		}
+		return q.Close(ctx)
 	}
 	for first, run := 0, 1; first < n; first, run = first+run, run%7+1 {
 		if _, err := q.PutAll(ctx, items(from, first, min(run, n-first))); err != nil {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -876,6 +877,114 @@ func TestCloseAfterTheLastValue(t *testing.T) {
 	}
 }
 
+// Values of a burst are coalesced, also among batches and tries, and arrive in their order. So do
+// the last ones, though the producer then does nothing.
+func TestCoalesced(t *testing.T) {
+	const n = 3000
+	for _, w := range ways[1:] {
+		for _, slots := range []int{1, 6, 4096} {
+			t.Run(w.name+"/"+itoa(slots), func(t *testing.T) {
+				t.Cleanup(queue.CoalesceWithin(bound))
+				var queued atomic.Int32
+				onStep(t, func(s string) {
+					if s == "put.queued" {
+						queued.Add(1)
+					}
+				})
+				nodes, c := w.start(t, queue.Slots(slots), queue.StartAt(1<<32-1000))
+				q := dial(t, nodes[len(nodes)-1].Open(t))
+				done, ctx := make(chan error, 1), within(t)
+				go func() {
+					for i := 0; i < n; {
+						k := 1
+						var err error
+						switch {
+						case i == n-1 || i%50 > 1:
+							err = q.Put(ctx, newItem(1, uint32(i)))
+						case i%50 == 1:
+							k, err = q.PutAll(ctx, items(1, i, min(7, n-i)))
+						default:
+							var ok bool
+							if ok, err = q.TryPut(newItem(1, uint32(i))); !ok {
+								k = 0
+							}
+						}
+						if err != nil {
+							done <- err
+							return
+						}
+						i += k
+					}
+					done <- nil
+				}()
+				for got := (tally{}); got[1] < n; {
+					got.add(t, get(t, c))
+				}
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				if k := queued.Load(); k < n/2 {
+					t.Errorf("%d of %d values were coalesced", k, n)
+				}
+				if err := q.Close(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// A value that is put to an idle queue leaves at once.
+func TestIdleIsNotCoalesced(t *testing.T) {
+	t.Cleanup(queue.CoalesceWithin(0)) // any time is longer
+	onStep(t, func(s string) {
+		if s == "put.queued" {
+			t.Error("a value was queued")
+		}
+	})
+	nodes, c := ways[2].start(t)
+	q, got := dial(t, nodes[1].Open(t)), tally{}
+	for i := range 3 {
+		put(t, q, newItem(1, uint32(i)))
+		got.add(t, get(t, c))
+	}
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Puts of a burst end with the consumer, and with their context when there is no room.
+func TestCoalescedPutsEnd(t *testing.T) {
+	const slots = 8
+	t.Cleanup(queue.CoalesceWithin(bound))
+	nodes, c := ways[2].start(t, queue.Slots(slots))
+	q := dial(t, nodes[1].Open(t))
+	for i := range slots {
+		if err := q.Put(within(t), newItem(1, uint32(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, stop := context.WithCancel(within(t))
+	stop()
+	if err := q.Put(gone, newItem(1, slots)); !errors.Is(err, vmmc.ErrCanceled) {
+		t.Errorf("a put without room: %v", err)
+	}
+	got := tally{}
+	for range slots {
+		got.add(t, get(t, c))
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	var err error
+	for i := 0; err == nil && i <= 2*slots; i++ {
+		err = q.Put(within(t), newItem(1, slots))
+	}
+	if !errors.Is(err, vmmc.ErrRevoked) || errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		t.Errorf("a put into a queue that was closed: %v", err)
+	}
+}
+
 // Values from another node are acknowledged together: after a quarter of the slots and not each by
 // itself, so that the producer always has room, and at the latest when the consumer is closed.
 func TestAcknowledgedTogether(t *testing.T) {
@@ -966,6 +1075,20 @@ func TestAllocations(t *testing.T) {
 						err := q.Put(ctx, vs[0])
 						_, err2 := c.Get(ctx)
 						return errors.Join(err, err2)
+					},
+					"Puts and GetSome": func() error {
+						for _, v := range vs {
+							if err := q.Put(ctx, v); err != nil {
+								return err
+							}
+						}
+						for n := 0; n < len(vs); {
+							k, err := c.GetSome(ctx, dst)
+							if n += k; err != nil {
+								return err
+							}
+						}
+						return nil
 					},
 					"PutAll and GetSome": func() error {
 						_, err := q.PutAll(ctx, vs)
