@@ -416,8 +416,9 @@ func (q *Producer[T]) pending() int {
 // back in any case: if the context ends before, or the consumer does, values that are not taken may
 // be lost, see [Producer.Pending]. If all were taken it returns nil, also if the consumer was
 // closed or died afterwards; one on another node may take a millisecond to acknowledge the last
-// values, and if it dies within that, Close returns [vmmc.ErrPeerGone]. With [Producers] the consumer must also have learned that this producer
-// has been closed: if it dies before, or the link is lost, Close returns [vmmc.ErrPeerGone] though
+// values, and if it dies within that, Close returns [vmmc.ErrPeerGone]. With [Producers] the
+// consumer must also have learned that this producer has been closed: if it dies before, or the
+// link is lost, Close returns [vmmc.ErrPeerGone] though
 // all values were taken. Errors as [Producer.Put]. A second call does nothing.
 //
 // Experimental: it may change in any release.
