@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 2
+#define VMMC_LAYOUT 3
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {

@@ -142,5 +142,7 @@ int vmmc_choose_polling(void);
 
 /* poll.c */
 void vmmc_queue_running(struct thread *t, struct vmmcb_record *r);
+/* A thread ends that may have left a handler by siglongjmp. */
+void vmmc_stop_running(struct thread *t);
 
 #endif

@@ -256,8 +256,8 @@ static int load(struct thread *t, char *why) {
 
 /* Reports by 0 that the Go part can be called; otherwise the error, whose text the thread has. */
 int vmmc_ready(void) {
-    struct alive *a = atomic_load_explicit(&alive, memory_order_acquire);
-    if (LIKELY(vmmc_loaded())) {
+    if (LIKELY(vmmc_loaded())) { /* before `alive`, which is there since earlier */
+        struct alive *a = atomic_load_explicit(&alive, memory_order_acquire);
         if (LIKELY(atomic_load_explicit(&a->alive, memory_order_relaxed) != 0)) {
             return 0;
         }
@@ -271,7 +271,7 @@ int vmmc_ready(void) {
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
     int code = make_alive(why);
     if (code == 0) {
-        a = atomic_load(&alive);
+        struct alive *a = atomic_load(&alive);
         if (atomic_exchange(&a->alive, 1) == 0) {
             /* A child. Another thread of its parent may have held the mutex. */
             pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;

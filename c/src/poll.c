@@ -67,6 +67,12 @@ static void answer(void *thread) {
     atomic_store(&runner, NULL);
 }
 
+void vmmc_stop_running(struct thread *t) {
+    if (atomic_load(&runner) == t) {
+        answer(t);
+    }
+}
+
 static int on_alternate_stack(void) {
     stack_t s;
     return sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_ONSTACK);

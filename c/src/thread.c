@@ -24,6 +24,7 @@ static pthread_mutex_t first_call = PTHREAD_MUTEX_INITIALIZER;
 static void thread_ends(void *entry) {
     struct thread *t = entry;
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL); /* a handler would make a new entry */
+    vmmc_stop_running(t);
     vmmc_abandon_all(t);
     vmmc_drop_epoch(t);
     vmmc_self = NULL;

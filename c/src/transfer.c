@@ -67,7 +67,7 @@ __attribute__((noinline)) static int transfer_mapped(int get, void *local, uintp
         return VMMC_MAPPED_SLOW;
     }
     int done = VMMC_MAPPED_SLOW;
-    const struct vmmcb_path *path = __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_ACQUIRE);
+    const struct vmmcb_path *path = __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_SEQ_CST);
     /* The entry may be another import's by now; what the path says is of one import. */
     if (LIKELY(path && far >= path->begin && far - path->begin <= path->size &&
                bytes <= path->size - (far - path->begin))) {
@@ -118,6 +118,9 @@ static int transfer(uint32_t op, const void *local, const void *far, uint32 nwor
                         : VMMC_MAPPED_SLOW;
     if (LIKELY(done == VMMC_MAPPED_DONE)) {
         return 0;
+    }
+    if ((code = vmmc_ready()) != 0) { /* a handler may have forked meanwhile: this is the child */
+        return code;
     }
     int finish = done == VMMC_MAPPED_FINISH && !get;
     code = finish ? 0 : find((uintptr_t)far, bytes, &p);

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
@@ -25,7 +26,7 @@ var protocolVersion = strconv.Itoa(nodeproto.Version)
 
 // libraryDirs are where the dynamic linker looks for libraries, as far as files say it.
 func libraryDirs() []string {
-	dirs := filepath.SplitList(os.Getenv("LD_LIBRARY_PATH"))
+	dirs := filepath.SplitList(env.Get("LD_LIBRARY_PATH"))
 	files, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
 	for _, name := range append([]string{"/etc/ld.so.conf"}, files...) {
 		f, err := os.Open(name)
@@ -81,7 +82,7 @@ func cLibrary(_ context.Context, n *Node) []Finding {
 			return bad(Failed, name, again, "%s is of an older release, or no library of vmmc", path)
 		}
 		other := filepath.Join(dir, goPart)
-		if named := os.Getenv("VMMC_GO_LIBRARY"); named != "" {
+		if named := env.Get("VMMC_GO_LIBRARY"); named != "" {
 			if _, err := os.Stat(other); err != nil { // the order in which the library looks
 				other = named
 			}
