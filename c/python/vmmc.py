@@ -29,9 +29,9 @@ A blocking wait of this module (import_buffer, Word.wait) can be interrupted by 
 calls return first. A child of os.fork cannot use the library that its parent has used.
 """
 
-import builtins
 import ctypes
 import enum
+import itertools
 import os
 import threading
 import time
@@ -328,6 +328,7 @@ class Notification:
 # Exports with handlers, by id(). Single operations on a dictionary are atomic, and no finalizer
 # may wait for a lock.
 _notified: "Dict[int, weakref.ref[Export]]" = {}
+_keys = itertools.count()  # of these: the id of an object may be given out again
 
 
 @_HANDLER
@@ -454,25 +455,29 @@ class Export:
         lib = _lib()
         pinned = _Pinned(buffer, True)
         handle = _Handle()
-        end = _ender(handle, pinned, builtins.id(self))
+        key = next(_keys)
+        end = _ender(handle, pinned, key)
         try:
             _check_size("export buffer %d" % id, pinned.size)
             self.id = id
             self.size = pinned.size
             self._address = pinned.address
             self._handler = handler
-            if handler is not None:  # before the first notification can come
-                _notified[builtins.id(self)] = weakref.ref(self)
-            _check(lib.vmmc_ExportRecvBuf(
-                pinned.address, pinned.size // WORD, id,
-                _NO_HANDLER if handler is None else _handle, _FLAGS[access], 0,
-                ctypes.byref(handle)))
+            self._key = key
             self._memory = pinned
             self._object = buffer
             self._handle = handle
             self._drop = weakref.finalize(self, _close_later, end)
+            if handler is not None:  # all this is there before the first notification can come
+                _notified[key] = weakref.ref(self)
+            _check(lib.vmmc_ExportRecvBuf(
+                pinned.address, pinned.size // WORD, id,
+                _NO_HANDLER if handler is None else _handle, _FLAGS[access], 0,
+                ctypes.byref(handle)))
         except BaseException:  # KeyboardInterrupt too, which comes after the call
-            _close_later(end)
+            drop = getattr(self, "_drop", None)
+            if drop is None or drop.detach() is not None:
+                _close_later(end)
             raise
 
     def word(self, offset: int) -> Word:
@@ -487,7 +492,7 @@ class Export:
         if code != Code.BAD_RBUF_STATE:  # another thread was quicker
             _check(code)
         if self._drop.detach() is not None:
-            _notified.pop(id(self), None)
+            _notified.pop(self._key, None)
             self._object = None
             self._memory.release()
 

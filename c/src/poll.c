@@ -59,18 +59,19 @@ API int vmmcx_poll_fd(void) {
     return job_fd;
 }
 
-/* The handler has returned, or will not: Go may give the next one. */
-static void answer(void *thread) {
-    struct thread *t = thread;
-    t->in_handler = 0;
-    vmmc_push(atomic_load(&job));
-    atomic_store(&runner, NULL);
-}
-
+/*
+ * The thread runs no handler any more, if it has: it has returned, or was left. Go may give the next
+ * one. Signals are blocked.
+ */
 void vmmc_stop_running(struct thread *t) {
-    if (atomic_load(&runner) == t) {
-        answer(t);
+    if (atomic_load(&runner) != t) {
+        return;
     }
+    if (t->in_handler) {
+        t->in_handler = 0;
+        vmmc_push(atomic_load(&job));
+    }
+    atomic_store(&runner, NULL);
 }
 
 static int on_alternate_stack(void) {
@@ -83,7 +84,10 @@ static int run_given(struct thread *t, uintptr_t frame) {
     struct vmmcb_record *r = atomic_load(&job);
     struct thread *none = NULL;
     uint64_t n;
+    /* No signal handler leaves it between the claim and the handler. */
+    vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
     if (!atomic_compare_exchange_strong(&runner, &none, t)) {
+        vmmc_restore_signals(old);
         return 0;
     }
     runner_frame = frame;
@@ -92,12 +96,16 @@ static int run_given(struct thread *t, uintptr_t frame) {
     (void)taken;
     if (__atomic_load_n(&r->word, __ATOMIC_ACQUIRE) != VMMCB_DONE) {
         atomic_store(&runner, NULL);
+        vmmc_restore_signals(old);
         return 0;
     }
-    pthread_cleanup_push(answer, t);
     t->in_handler = 1;
+    vmmc_restore_signals(old);
+    /* One that is left by siglongjmp is over with the thread's next call, or with the thread. */
     ((vmmc_callback_t)(uintptr_t)r->out[0])((int32 *)(uintptr_t)r->out[1], (int32)r->out[2]);
-    pthread_cleanup_pop(1);
+    old = vmmc_block_signals(VMMC_NO_SIGNAL);
+    vmmc_stop_running(t);
+    vmmc_restore_signals(old);
     return 1;
 }
 
@@ -115,7 +123,9 @@ API int vmmcx_run_handlers(void) {
         return vmmc_fail(vmmcErr_BadConfig, "run handlers: call vmmcx_poll_fd before");
     }
     if (atomic_load(&runner) == t && frame >= runner_frame && !on_alternate_stack()) {
-        answer(t); /* the handler was left by siglongjmp */
+        vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
+        vmmc_stop_running(t); /* the handler was left by siglongjmp */
+        vmmc_restore_signals(old);
     }
     if (t->in_handler) {
         return vmmc_fail(vmmcErr_NotInHandler,

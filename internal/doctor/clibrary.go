@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -72,8 +73,8 @@ func cLibrary(_ context.Context, n *Node) []Finding {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, cPart)
 		layout, _, err := readMark(path, "c")
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+			continue // as the dynamic linker does
 		}
 		if err != nil {
 			return bad(Failed, name, again, "%v", err)
