@@ -24,7 +24,7 @@ type lane struct {
 	state  vmmc.Word // the producer's
 
 	mapped  bool           // reports whether messages to the producer are copies in memory
-	count   atomic.Uint32  // next modulo 2^32 when noteCount was called last
+	count   atomic.Uint32  // next modulo 2^32 at the last acknowledge or acknowledgeSome
 	sent    atomic.Uint32  // the count that was sent last; stored by the holder of sending
 	sending atomic.Bool    // reports whether a goroutine sends count, or has found that it cannot
 	word    [wordSize]byte // the count that is sent; guarded by sending

@@ -74,11 +74,6 @@ void vmmc_stop_running(struct thread *t) {
     atomic_store(&runner, NULL);
 }
 
-static int on_alternate_stack(void) {
-    stack_t s;
-    return sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_ONSTACK);
-}
-
 /* Runs the handler that Go has given, if there is one and no other thread runs it: reports by 1. */
 static int run_given(struct thread *t, uintptr_t frame) {
     struct vmmcb_record *r = atomic_load(&job);
@@ -122,7 +117,7 @@ API int vmmcx_run_handlers(void) {
     if (!atomic_load(&job)) {
         return vmmc_fail(vmmcErr_BadConfig, "run handlers: call vmmcx_poll_fd before");
     }
-    if (atomic_load(&runner) == t && frame >= runner_frame && !on_alternate_stack()) {
+    if (atomic_load(&runner) == t && frame >= runner_frame && !vmmc_on_alternate_stack()) {
         vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
         vmmc_stop_running(t); /* the handler was left by siglongjmp */
         vmmc_restore_signals(old);
