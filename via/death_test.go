@@ -2,10 +2,14 @@ package via_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc/via"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
+
+// lateRequest is how late a dead client's request arrives: its listener is closed by then.
+const lateRequest = 50 * time.Millisecond
 
 var deathWays = []way{ways[0], ways[2]}
 
@@ -46,6 +50,10 @@ func TestClientKilled(t *testing.T) {
 				if got := c.Line(); got != s.step {
 					t.Fatalf("%q", got)
 				}
+				if s.step == "connect.requested" && w.nodes > 1 {
+					nodes[0].Delay(lateRequest, nodes[1])
+					defer nodes[0].Heal(nodes[1])
+				}
 				c.Kill()
 				want(t, "close", l.Close(), 0)
 				<-answered
@@ -68,7 +76,7 @@ func TestClientKilled(t *testing.T) {
 				}
 				flushed(t, x.ReceiveDone, 0)
 				b := openOn(t, nodes[w.nodes-1], w)
-				l = a.listen(t, "test")
+				l = a.listen(t, "again") // a late request of the dead client asks for "test"
 				y := b.vi(t, via.ReliableReception)
 				connect(t, l, x, y)
 				want(t, "close", l.Close(), 0)

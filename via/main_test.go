@@ -174,20 +174,25 @@ func start(t testing.TB, w way) (a, b *device) {
 // connect connects y's VI, which requests, with x's.
 func connect(t testing.TB, l *via.Listener, x, y *via.VI) {
 	t.Helper()
-	ctx := within(t)
+	ctx, stop := context.WithCancel(within(t))
+	defer stop()
 	done := make(chan error, 1)
 	go func() {
 		r, err := l.Wait(ctx)
 		if err == nil {
 			err = r.Accept(x)
 		}
+		if err != nil {
+			stop() // nothing answers the request
+		}
 		done <- err
 	}()
-	if _, err := y.Connect(ctx, via.Address{Discriminator: "client"}, l.Address()); err != nil {
-		t.Fatal(err)
+	_, err := y.Connect(ctx, via.Address{Discriminator: "client"}, l.Address())
+	if err != nil {
+		stop()
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
+	if accepted := <-done; err != nil || accepted != nil {
+		t.Fatalf("connect: %v, accept: %v", err, accepted)
 	}
 }
 
