@@ -69,7 +69,7 @@ func (im *Import) sendAsync(
 		r.r, err = im.link.requester.SendAsync(ctx, m)
 	}
 	if err != nil {
-		return Request{}, im.opError("begin to "+op, len(src), off, im.attributeError(err))
+		return Request{}, im.opError("begin to "+op, len(src), off, err)
 	}
 	return r, nil
 }
@@ -95,7 +95,7 @@ func (im *Import) GetAsync(ctx context.Context, dst []byte, off int) (Request, e
 		r.r, err = im.link.requester.GetAsync(ctx, im.readRequest(dst, off, false))
 	}
 	if err != nil {
-		return Request{}, im.opError("begin to get", len(dst), off, im.attributeError(err))
+		return Request{}, im.opError("begin to get", len(dst), off, err)
 	}
 	return r, nil
 }
@@ -120,7 +120,7 @@ func (r Request) outcome(err error) error {
 		err = r.im.checkDelivered(seq)
 	}
 	if err != nil {
-		return r.im.opError(r.op, r.n, r.off, r.im.attributeError(err))
+		return r.im.opError(r.op, r.n, r.off, err)
 	}
 	return nil
 }

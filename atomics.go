@@ -63,7 +63,7 @@ func (im *Import) CompareAndSwap64(
 func (im *Import) atomic(
 	ctx context.Context, op string, c link.AtomicOp, off int,
 ) (old uint64, err error) {
-	c.Handle, c.ID, c.Off, c.Ended = im.handle, im.id, uint64(off), &im.ended
+	c.Handle, c.ID, c.Off, c.Ended, c.Done = im.handle, im.id, uint64(off), &im.ended, im.done
 	size := 4
 	if c.Wide {
 		size = 8
@@ -89,7 +89,7 @@ func (im *Import) atomic(
 			"the word does not lie at a multiple of its size (%d bytes) in the exporter's memory", size)
 	}
 	if err != nil {
-		f := im.opError(op, size, off, im.attributeError(err))
+		f := im.opError(op, size, off, err)
 		if p := (*link.PendingAtomic)(nil); errors.As(err, &p) {
 			f.outcome = &Outcome{im: im, op: op, size: size, off: off, pending: p}
 		}
@@ -149,7 +149,7 @@ func (o *Outcome) Wait(ctx context.Context) (old uint64, err error) {
 		f.outcome = o
 		return 0, f
 	case err != nil:
-		return 0, o.im.opError(o.op, o.size, o.off, o.im.attributeError(err))
+		return 0, o.im.opError(o.op, o.size, o.off, err)
 	}
 	return old, nil
 }

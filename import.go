@@ -39,6 +39,7 @@ type Import struct {
 	claims        uint32       // number of the link's claims entry; 0: not redirectable
 	releaseClaims sync.Once    // releases claims, once
 	ended         atomic.Bool  // reports whether calls fail with cause; stored after the next two
+	closed        atomic.Bool  // reports whether Close was called; stored after cause
 	cause         atomic.Pointer[error]
 	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
@@ -97,11 +98,16 @@ func (im *Import) setState(to importState, cause error, lastDelivered uint64) {
 		im.endCause.CompareAndSwap(nil, &cause)
 	}
 	im.lost = im.lost || to == importLost
+	if to == importClosed && im.ended.Load() {
+		im.closed.Store(true)
+		im.p.engine.Wake()
+	}
 	if to != importRevoked && to != importClosed || im.ended.Load() {
 		return
 	}
 	im.lastDelivered.Store(min(im.lastDelivered.Load(), lastDelivered))
 	im.cause.Store(&cause)
+	im.closed.Store(to == importClosed)
 	im.ended.Store(true)
 	if im.lost { // messages of the exporter may still arrive: the association's end finishes it
 		im.p.engine.Wake()
@@ -324,6 +330,7 @@ func (p *Process) importBuffer(ctx context.Context, target importTarget) (*Impor
 		}
 		p.exporters.keepOutOfDumps(reg)
 		im.mapped = link.NewMapped(l.requester, g.Handle, reg, at, g.Size, g.Slot, g.State, g.Place)
+		im.mapped.LocallyClosed, im.mapped.Done = &im.closed, im.done
 		im.mapped.Ended, im.mapped.Fast = &im.ended, g.Claims == 0 && g.Rights&nodeproto.MayWrite != 0
 		im.mapped.FastNotify = im.mapped.Fast && im.notifiable()
 		if g.Claims != 0 {
@@ -444,8 +451,9 @@ func (im *Import) unmap() {
 	}
 }
 
-// opError wraps an error of an operation on the import.
+// opError wraps an error of an operation on the import. One that its end caused becomes the cause.
 func (im *Import) opError(what string, n, off int, err error) *Error {
+	err = im.attributeError(err)
 	f := fail(fmt.Sprintf("%s %d bytes at %d of buffer %d (%d bytes)", what, n, off, im.id, im.size), err)
 	f.Peer, f.Path, f.Link = im.peer.String(), im.Path(), im.link.id
 	return f

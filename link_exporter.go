@@ -358,7 +358,7 @@ func (l *exporterLink) fence(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	var errs []error
-	if err := l.requester.WaitApplied(ctx); err != nil && (len(imports) > 0 || ctx.Err() != nil) {
+	if err := l.requester.WaitApplied(ctx, nil); err != nil && (len(imports) > 0 || ctx.Err() != nil) {
 		return linkError(l.exporter, err)
 	}
 	for _, im := range imports {

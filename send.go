@@ -198,9 +198,8 @@ func (im *Import) sendSignalSlow(
 		m := link.Message{Off: uint64(off), Src: src}
 		im.setTarget(&m)
 		var seq uint64
-		if seq, err = im.link.requester.SendSignal(ctx, m, uint64(wordOff), word); err != nil {
-			err = im.attributeError(err)
-		} else if len(src) > link.Eager {
+		seq, err = im.link.requester.SendSignal(ctx, m, uint64(wordOff), word)
+		if err == nil && len(src) > link.Eager {
 			err = im.checkDelivered(seq)
 		}
 	}
@@ -226,7 +225,7 @@ func (im *Import) sendStream(ctx context.Context, m link.Message) error {
 
 // setTarget addresses m to the import.
 func (im *Import) setTarget(m *link.Message) {
-	m.Handle, m.ID, m.Ended = im.handle, im.id, &im.ended
+	m.Handle, m.ID, m.Ended, m.Closed, m.Done = im.handle, im.id, &im.ended, &im.closed, im.done
 }
 
 // checkDelivered returns an error if the acknowledged message seq came after the export's end.
@@ -279,7 +278,7 @@ func (im *Import) get(ctx context.Context, dst []byte, off int, raw bool) error 
 }
 
 func (im *Import) readRequest(dst []byte, off int, raw bool) link.Read {
-	return link.Read{Handle: im.handle, ID: im.id, Off: uint64(off), Dst: dst, Bytes: raw, Ended: &im.ended}
+	return link.Read{Handle: im.handle, ID: im.id, Off: uint64(off), Dst: dst, Bytes: raw, Ended: &im.ended, Done: im.done}
 }
 
 // Fence returns when all that this process sent to the import's exporter before
@@ -292,7 +291,7 @@ func (im *Import) Fence(ctx context.Context) error {
 	}
 	err := im.checkAlive()
 	if err == nil {
-		if err = im.link.requester.WaitApplied(ctx); err == nil {
+		if err = im.link.requester.WaitApplied(ctx, &im.closed); err == nil {
 			err = im.checkApplied()
 		}
 	}

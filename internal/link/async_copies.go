@@ -217,7 +217,7 @@ func (m *Mapped) SendAsync(ctx context.Context, off int, src []byte, notify bool
 			return Request{requester: rq}, err
 		}
 	}
-	r, err := rq.backlog.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: src, notify: notify}))
+	r, err := rq.backlog.deferOp(ctx, m.Ended, m.newCopyOp(copyOp{off: off, mem: src, notify: notify}))
 	if err != nil {
 		rq.untakeCredit(notify)
 	}
@@ -259,7 +259,7 @@ func (m *Mapped) GetAsync(ctx context.Context, off int, dst []byte) (Request, er
 	if len(dst) <= maxSyncCopy && m.canRunNow() {
 		return Request{requester: rq}, m.get(ctx, off, dst, false)
 	}
-	return rq.backlog.deferOp(ctx, m.newCopyOp(copyOp{off: off, mem: dst, get: true}))
+	return rq.backlog.deferOp(ctx, m.Ended, m.newCopyOp(copyOp{off: off, mem: dst, get: true}))
 }
 
 func (m *Mapped) newCopyOp(c copyOp) *deferredOp {
@@ -283,7 +283,7 @@ func (c *copyOp) ready() bool { return c.copied > 0 || c.m.req.nothingPending() 
 func (c *copyOp) run(ctx context.Context) (err error) {
 	m, rq := c.m, c.m.req
 	if c.copied == 0 {
-		if err = rq.waitAnsweredBefore(ctx, rq.lastSeq.Load()+1); err == nil {
+		if err = rq.waitAnsweredBefore(ctx, m.Ended, rq.lastSeq.Load()+1); err == nil {
 			err = m.waitStreamApplied(ctx)
 		}
 		switch {

@@ -239,7 +239,7 @@ func TestDeferredCopiesWithoutWaiter(t *testing.T) {
 			c := newCopier(t)
 			f(t, c)
 			eventually(t, "it has not arrived", func() bool { return c.sent(t, 1) == 1 })
-			if err := c.out.backlog.wait(ctx); err != nil { // its memory is not used any more
+			if err := c.out.backlog.wait(ctx, nil); err != nil { // its memory is not used any more
 				t.Error(err)
 			}
 		})

@@ -124,17 +124,17 @@ type backlog struct {
 
 func (b *backlog) busy() bool { return b.pending.Load() != 0 }
 
-// deferOp defers an operation.
-func (b *backlog) deferOp(ctx context.Context, d *deferredOp) (Request, error) {
+// deferOp defers an operation once there is room. ended is as in [Requester.await].
+func (b *backlog) deferOp(ctx context.Context, ended *atomic.Bool, d *deferredOp) (Request, error) {
 	rq := b.rq
 	b.mu.Lock()
 	for len(b.ops) >= maxQueue {
 		tick := rq.ackEvent.Load()
 		b.mu.Unlock()
-		if err := rq.err(); err != nil {
+		if err := rq.waiterError(ended); err != nil {
 			return Request{}, err
 		}
-		if err := rq.e.Wait(ctx, wait.Cond{Word: rq.ackEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}); err != nil {
+		if err := rq.e.Wait(ctx, wait.Cond{Word: rq.ackEvent.Word(), Old: tick, Failed: &rq.failed, Ended: ended, LocalOnly: true}); err != nil {
 			return Request{}, err
 		}
 		b.mu.Lock()
@@ -223,17 +223,17 @@ func (b *backlog) opDone(d *deferredOp) {
 }
 
 // wait waits until the operations deferred before this call are done. It is one load if there are
-// none.
-func (b *backlog) wait(ctx context.Context) error {
+// none. ended is as in [Requester.await].
+func (b *backlog) wait(ctx context.Context, ended *atomic.Bool) error {
 	if !b.busy() {
 		return nil
 	}
-	return b.waitSlow(ctx)
+	return b.waitSlow(ctx, ended)
 }
 
-func (b *backlog) waitSlow(ctx context.Context) error {
+func (b *backlog) waitSlow(ctx context.Context, ended *atomic.Bool) error {
 	upTo := b.deferredTotal.Load()
-	return b.rq.await(ctx, &b.rq.ackEvent, nil, func() bool { return b.doneTotal.Load() >= upTo })
+	return b.rq.await(ctx, ended, &b.rq.ackEvent, nil, func() bool { return b.doneTotal.Load() >= upTo })
 }
 
 // close lets no operation be deferred any more and makes those without a worker fail.

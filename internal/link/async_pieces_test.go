@@ -114,7 +114,7 @@ func TestDeferredCopyBytesPerWait(t *testing.T) {
 	if n := c.out.backlog.copyWhileWaiting(t.Context(), &never, shm.Piece+1); n != 2*shm.Piece {
 		t.Errorf("%d bytes were copied", n)
 	}
-	if err := c.out.backlog.wait(t.Context()); err != nil {
+	if err := c.out.backlog.wait(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }

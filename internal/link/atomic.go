@@ -21,6 +21,7 @@ type AtomicOp struct {
 	// A is the addend or new value, B the expected value.
 	A, B  uint64
 	Ended *atomic.Bool
+	Done  <-chan struct{} // Closed after Ended is set.
 }
 
 func (c *AtomicOp) size() uint64 {
@@ -60,7 +61,7 @@ func (p *PendingAtomic) Wait(ctx context.Context) (old uint64, done bool, err er
 
 // Atomic works on the exporter's pages.
 func (m *Mapped) Atomic(ctx context.Context, c AtomicOp) (old uint64, err error) {
-	if err := m.req.backlog.wait(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx, m.Ended); err != nil {
 		return 0, err
 	}
 	if err := m.beginAccess(ctx); err != nil {

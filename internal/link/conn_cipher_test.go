@@ -118,7 +118,7 @@ func TestChangedBitOfAnEncryptedLink(t *testing.T) {
 			t.Fatal(at, err)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
-		if err := b.out.WaitApplied(ctx); err != nil {
+		if err := b.out.WaitApplied(ctx, nil); err != nil {
 			t.Fatalf("at %d: %v; %s", at, err, b.out.state())
 		}
 		stop()
@@ -292,7 +292,7 @@ func TestSilenceOfAnEncryptedLink(t *testing.T) {
 		if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.out.WaitApplied(t.Context()); err != nil {
+		if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		b.first().Part()

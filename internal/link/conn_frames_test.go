@@ -136,7 +136,7 @@ func TestFrameThatIsNotTheNext(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := b.out.WaitApplied(ctx); err != nil {
+				if err := b.out.WaitApplied(ctx, nil); err != nil {
 					t.Fatal(err)
 				}
 				for i := range 6 * 64 {
@@ -170,7 +170,7 @@ func TestLostCreditsAreAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.out.WaitApplied(ctx); err != nil { // nothing else is owed
+	if err := b.out.WaitApplied(ctx, nil); err != nil { // nothing else is owed
 		t.Fatal(err)
 	}
 	b.nets[0].silent.Store(true)

@@ -44,7 +44,7 @@ func TestPad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := rq.WaitApplied(t.Context()); err != nil {
+	if err := rq.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if rq.bulkInFlight() {
@@ -93,7 +93,7 @@ func TestConnLostInAPad(t *testing.T) {
 				t.Fatal(at, err)
 			}
 		}
-		if err := b.out.WaitApplied(t.Context()); err != nil {
+		if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 			t.Fatal(at, err)
 		}
 		for i := range 800 {

@@ -359,7 +359,7 @@ func (m *model) step(ctx context.Context) {
 			src[i] = 0xee
 		}
 	case 9:
-		m.check("fence", m.o.WaitApplied(ctx))
+		m.check("fence", m.o.WaitApplied(ctx, nil))
 	}
 }
 
@@ -370,7 +370,7 @@ func (m *model) finish(ctx context.Context) {
 			m.rt.Fatalf("request %d: %v, %v", r.seq, done, err)
 		}
 	}
-	m.check("fence", m.o.WaitApplied(ctx))
+	m.check("fence", m.o.WaitApplied(ctx, nil))
 }
 
 // Wherever the connection ends, in a header, in a payload, between two messages.
@@ -384,7 +384,7 @@ func TestConnLostAtEveryByte(t *testing.T) {
 					t.Fatal(at, kind, err)
 				}
 			}
-			if err := b.out.WaitApplied(t.Context()); err != nil {
+			if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 				t.Fatal(at, kind, err)
 			}
 			for i := range 800 {
@@ -494,7 +494,7 @@ func TestHostileAnswer(t *testing.T) {
 			if _, err := b.out.Send(t.Context(), Message{Handle: 1, Src: make([]byte, 64)}); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.out.WaitApplied(t.Context()); err != nil {
+			if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			c := b.first()
@@ -503,7 +503,7 @@ func TestHostileAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Reset()
-			go func() { lost <- b.out.WaitApplied(t.Context()) }()
+			go func() { lost <- b.out.WaitApplied(t.Context(), nil) }()
 			select {
 			case err := <-lost:
 				if !isProtocol(err) {
@@ -606,7 +606,7 @@ func TestBackPressure(t *testing.T) {
 	}
 	// All of them go on when the link does.
 	b.first().Reset()
-	if err := b.out.WaitApplied(t.Context()); err != nil {
+	if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -625,7 +625,7 @@ func TestResumptionsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.out.WaitApplied(t.Context()); err != nil {
+	if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range []*Engine{b.a, b.b} {

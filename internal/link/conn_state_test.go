@@ -127,7 +127,7 @@ func TestConnStatesOfAResumedLink(t *testing.T) {
 				resumed = last
 			}
 			close(mayDial)
-			if err := b.out.WaitApplied(t.Context()); err != nil {
+			if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			reach(&b.out.stream, last)

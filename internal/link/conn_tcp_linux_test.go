@@ -47,7 +47,7 @@ func TestSendBufferAtLowRTT(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := b.out.WaitApplied(t.Context()); err != nil {
+		if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, resumed := b.out.ConnStats(); resumed != 1 {

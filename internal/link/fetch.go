@@ -48,6 +48,7 @@ type Read struct {
 	Dst    []byte
 	Bytes  bool
 	Ended  *atomic.Bool
+	Done   <-chan struct{} // Closed after Ended is set.
 }
 
 var fetchPool = sync.Pool{New: func() any { return new(fetch) }}
@@ -160,18 +161,18 @@ func (t *fetchTable) failAll(err error) {
 func (rq *Requester) Get(ctx context.Context, r Read) error {
 	f := fetchPool.Get().(*fetch)
 	f.set(&r)
-	_, err := rq.roundTrip(ctx, f, r.Ended)
+	_, err := rq.roundTrip(ctx, f, r.Ended, r.Done)
 	return err
 }
 
 // roundTrip sends the request and waits for the answer. It owns f from then on.
 func (rq *Requester) roundTrip(
-	ctx context.Context, f *fetch, ended *atomic.Bool,
+	ctx context.Context, f *fetch, ended *atomic.Bool, done <-chan struct{},
 ) (old uint64, err error) {
-	if err := rq.backlog.wait(ctx); err != nil {
+	if err := rq.backlog.wait(ctx, ended); err != nil {
 		return 0, err
 	}
-	if err := rq.sendSem.Acquire(ctx); err != nil {
+	if err := rq.acquireSender(ctx, done); err != nil {
 		return 0, err
 	}
 	tick := f.done.Load()
@@ -201,11 +202,11 @@ func (rq *Requester) roundTrip(
 // sendFetch queues the request on the stream and in the table.
 func (rq *Requester) sendFetch(ctx context.Context, f *fetch, ended *atomic.Bool) error {
 	for {
-		if err := rq.waitFetchSlot(ctx); err != nil {
+		if err := rq.waitFetchSlot(ctx, ended); err != nil {
 			return err
 		}
 		if f.op != 0 {
-			if err := rq.waitNoOverlap(ctx, f.id, f.off, f.size); err != nil {
+			if err := rq.waitNoOverlap(ctx, ended, f.id, f.off, f.size); err != nil {
 				return err
 			}
 		}
@@ -259,18 +260,22 @@ func (rq *Requester) addFetch(f *fetch) {
 
 // waitFetchSlot waits until one more get may be sent. Only a caller that holds inboxMu can rely on
 // the result.
-func (rq *Requester) waitFetchSlot(ctx context.Context) error {
-	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return rq.fetches.count.Load() < maxFetches })
+func (rq *Requester) waitFetchSlot(ctx context.Context, ended *atomic.Bool) error {
+	return rq.await(ctx, ended, &rq.fetches.event, &rq.stream, func() bool { return rq.fetches.count.Load() < maxFetches })
 }
 
 // waitNoOverlap waits until no unanswered get overlaps.
-func (rq *Requester) waitNoOverlap(ctx context.Context, id uint32, off, size uint64) error {
-	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.overlaps(id, off, size) })
+func (rq *Requester) waitNoOverlap(
+	ctx context.Context, ended *atomic.Bool, id uint32, off, size uint64,
+) error {
+	return rq.await(ctx, ended, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.overlaps(id, off, size) })
 }
 
 // waitAnsweredBefore waits until all gets and atomics before message seq are answered.
-func (rq *Requester) waitAnsweredBefore(ctx context.Context, seq uint64) error {
-	return rq.await(ctx, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.unansweredBefore(seq) })
+func (rq *Requester) waitAnsweredBefore(
+	ctx context.Context, ended *atomic.Bool, seq uint64,
+) error {
+	return rq.await(ctx, ended, &rq.fetches.event, &rq.stream, func() bool { return !rq.fetches.unansweredBefore(seq) })
 }
 
 // GetAsync begins a get. r.Dst belongs to the link until the request is done.
@@ -287,7 +292,7 @@ func (rq *Requester) GetAsync(ctx context.Context, r Read) (Request, error) {
 		}
 		return Request{requester: rq, fetch: f}, nil
 	}
-	req, err := rq.backlog.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, _ *deferredOp) error {
+	req, err := rq.backlog.deferOp(ctx, r.Ended, &deferredOp{mayWait: true, run: func(ctx context.Context, _ *deferredOp) error {
 		return rq.enqueue(ctx, &outgoing{msg: ask, fetch: f})
 	}})
 	req.fetch = f
@@ -403,7 +408,7 @@ func (rq *Requester) Atomic(ctx context.Context, c AtomicOp) (old uint64, err er
 	f := fetchPool.Get().(*fetch)
 	f.set(&Read{Handle: c.Handle, ID: c.ID, Off: c.Off})
 	f.op, f.a, f.b, f.size = c.Op, c.A, c.B, c.size()
-	return rq.roundTrip(ctx, f, c.Ended)
+	return rq.roundTrip(ctx, f, c.Ended, c.Done)
 }
 
 // checkResult checks that an atomic's result was requested.

@@ -113,7 +113,7 @@ func TestSendAndGetEverySize(t *testing.T) {
 		if _, err := p.out.Send(ctx, Message{Handle: 1, Off: off, Src: src}); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.out.WaitApplied(ctx); err != nil {
+		if err := p.out.WaitApplied(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(mem[off:off+uint64(n)], src) {
@@ -208,7 +208,7 @@ func TestRevokeStopsAMessageUnderWay(t *testing.T) {
 	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Src: src}); err != nil && !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
-	if err := p.out.WaitApplied(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(mem, make([]byte, len(mem))) {
@@ -244,7 +244,7 @@ func TestCancelledSendNeverStoresItsLastWord(t *testing.T) {
 	if _, err := p.out.Send(t.Context(), Message{Handle: 1, Off: 4, Src: one}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.out.WaitApplied(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if w := loadLast(mem, uint64(len(mem)-4)); w != 0 {

@@ -31,9 +31,12 @@ type Mapped struct {
 	closed     atomic.Bool
 	answerHint *atomic.Bool // See Prefetch.
 
-	Claims     *redirect.Claims // nil: the export is not redirectable.
-	Ended      *atomic.Bool     // The import has ended.
-	FastNotify bool             // The same as Fast, for TrySendNotify.
+	Claims *redirect.Claims // nil: the export is not redirectable.
+	Ended  *atomic.Bool     // The import has ended.
+	// Set before Ended when the importer has closed it.
+	LocallyClosed *atomic.Bool
+	Done          <-chan struct{} // Closed after Ended is set.
+	FastNotify    bool            // The same as Fast, for TrySendNotify.
 
 	// TrySend may send: the import has the rights, no Claims, and Ended is set.
 	Fast bool
@@ -88,7 +91,7 @@ func (m *Mapped) Alive() error { return m.check() }
 // never overtakes data on the other. It takes two loads of local words if there are none.
 func (m *Mapped) waitStreamApplied(ctx context.Context) error {
 	if seq := m.req.lastSeq.Load(); seq != m.req.ackedSeq.Load() {
-		return m.req.waitAcked(ctx, seq)
+		return m.req.waitAcked(ctx, m.Ended, seq)
 	}
 	return nil
 }
@@ -148,7 +151,7 @@ func (m *Mapped) TrySend(off int, src []byte) error {
 // Send copies src, and then more, into the exporter's pages, the last word last. It costs a system
 // call only if a goroutine of the exporter sleeps.
 func (m *Mapped) Send(ctx context.Context, off int, src []byte, more ...[]byte) error {
-	if err := m.req.backlog.wait(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx, m.Ended); err != nil {
 		return err
 	}
 	if m.Claims != nil {
@@ -282,7 +285,7 @@ func (m *Mapped) SendNotify(ctx context.Context, off int, src []byte, more ...[]
 	if err := m.req.takeCredit(ctx, m.Ended); err != nil {
 		return err
 	}
-	err := m.req.backlog.wait(ctx)
+	err := m.req.backlog.wait(ctx, m.Ended)
 	if err != nil {
 		m.req.untakeCredit(true)
 		return err
@@ -391,7 +394,7 @@ func (m *Mapped) wakeExporter(tail, awake uint32) {
 
 // Write copies any bytes, with no promise about the last ones.
 func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
-	if err := m.req.backlog.wait(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx, m.Ended); err != nil {
 		return err
 	}
 	if err := m.beginAccess(ctx); err != nil {
@@ -408,7 +411,7 @@ func (m *Mapped) Write(ctx context.Context, off int, src []byte) error {
 // Get copies out of the exporter's pages, the last word first. It checks the state again after the
 // copy.
 func (m *Mapped) Get(ctx context.Context, off int, dst []byte, raw bool) error {
-	if err := m.req.backlog.wait(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx, m.Ended); err != nil {
 		return err
 	}
 	return m.get(ctx, off, dst, raw)

@@ -33,7 +33,7 @@ func bulkInflow(t *testing.T) (p *pair, mem []byte, send func(fill byte) []byte)
 		return src
 	}
 	send(1)
-	if err := p.out.WaitApplied(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if p.b.bulkActivity.lastBulk.Load() == 0 {
@@ -71,7 +71,7 @@ func TestDrainReady(t *testing.T) {
 		return p.in.onWatchdog.Load() && !p.in.readArmed.Load() && p.in.token.State() == tokenFree
 	})
 	over := make(chan error, 1)
-	go func() { over <- p.out.WaitApplied(t.Context()) }()
+	go func() { over <- p.out.WaitApplied(t.Context(), nil) }()
 	select {
 	case err := <-over:
 		t.Fatalf("no poll was made, and all has come: %v", err)
@@ -100,7 +100,7 @@ func TestDrainReadyWritesRest(t *testing.T) {
 	p.b.bulkActivity.lastDrain.Store(unix.Monotonic() + int64(time.Hour))
 	for i := range 20 {
 		src := send(byte(i))
-		if err := p.out.WaitApplied(t.Context()); err != nil {
+		if err := p.out.WaitApplied(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(mem, src) {
@@ -138,7 +138,7 @@ func TestDrainReadyNeedsBulk(t *testing.T) {
 		t.Error("it has looked, a second after the last message of that kind")
 	}
 	send(3)
-	if err := p.out.WaitApplied(t.Context()); err != nil {
+	if err := p.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 }

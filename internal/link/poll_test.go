@@ -62,7 +62,7 @@ func TestPlainLooksNeedOnlyMemory(t *testing.T) {
 	if c.a.PlainLooks() != 0 {
 		t.Error("there are plain looks while a copy is left to waiters")
 	}
-	if err := c.out.backlog.wait(t.Context()); err != nil {
+	if err := c.out.backlog.wait(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	c.a.hot[0].Store(&c.out.stream)

@@ -33,7 +33,7 @@ func (m *Mapped) sendRedirected(
 	if len(more) > 0 {
 		src = append(bytes.Clone(src), bytes.Join(more, nil)...)
 	}
-	if err := m.Claims.Acquire(ctx); err != nil {
+	if err := endedIfStopped(m.Claims.AcquireUntil(ctx, m.Done)); err != nil {
 		return t, err
 	}
 	defer m.Claims.Release()
@@ -173,6 +173,7 @@ func (m *Mapped) copyPieces(
 func (m *Mapped) sendByStream(ctx context.Context, off int, src []byte, notify bool) error {
 	err := m.req.sendInOrder(ctx, Message{
 		Handle: m.handle, Off: uint64(off), Src: src, Notify: notify, Ended: m.Ended,
+		Closed: m.LocallyClosed, Done: m.Done,
 	})
 	if errors.Is(err, ErrEnded) { // the shared pages give the reason
 		why := m.check()

@@ -170,12 +170,12 @@ func (rq *Requester) Import(ctx context.Context, id uint32) (g wire.Granted, fd 
 }
 
 // WaitApplied waits until the exporter has applied all that this process sent on the link so far,
-// deferred operations included.
-func (rq *Requester) WaitApplied(ctx context.Context) error {
-	if err := rq.backlog.wait(ctx); err != nil {
+// deferred operations included. It fails with [ErrEnded] once closed is true, which may be nil.
+func (rq *Requester) WaitApplied(ctx context.Context, closed *atomic.Bool) error {
+	if err := rq.backlog.wait(ctx, closed); err != nil {
 		return err
 	}
-	return rq.waitAcked(ctx, rq.lastSeq.Load())
+	return rq.waitAcked(ctx, closed, rq.lastSeq.Load())
 }
 
 // AllApplied reports whether [Requester.WaitApplied] would return at once, without an error.
@@ -184,35 +184,47 @@ func (rq *Requester) AllApplied() bool {
 }
 
 // await waits until ready is true, of which event tells. own is the stream to write on meanwhile,
-// or nil.
+// or nil. ended, which may be nil, is set when the caller's import has ended; it wakes the engine.
 func (rq *Requester) await(
-	ctx context.Context, event *wait.EventCount, own *stream, ready func() bool,
+	ctx context.Context, ended *atomic.Bool, event *wait.EventCount, own *stream, ready func() bool,
 ) error {
 	for {
 		tick := event.Load()
 		if ready() {
 			return nil
 		}
-		if err := rq.err(); err != nil {
+		if err := rq.waiterError(ended); err != nil {
 			return err
 		}
-		if err := rq.e.wait(ctx, &wait.Cond{Word: event.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, own); err != nil {
+		if err := rq.e.wait(ctx, &wait.Cond{Word: event.Word(), Old: tick, Failed: &rq.failed, Ended: ended, LocalOnly: true}, own); err != nil {
 			return err
 		}
 	}
 }
 
-func (rq *Requester) waitAcked(ctx context.Context, seq uint64) error {
+// waiterError returns why a call has nothing to wait for, or nil.
+func (rq *Requester) waiterError(ended *atomic.Bool) error {
+	if err := rq.err(); err != nil {
+		return err
+	}
+	if ended != nil && ended.Load() {
+		return ErrEnded
+	}
+	return nil
+}
+
+// waitAcked waits until message seq is acknowledged. ended is as in await.
+func (rq *Requester) waitAcked(ctx context.Context, ended *atomic.Bool, seq uint64) error {
 	for {
 		tick := rq.ackEvent.Load()
 		if rq.ackedSeq.Load() >= seq {
 			return nil
 		}
-		if err := rq.err(); err != nil {
+		if err := rq.waiterError(ended); err != nil {
 			return err
 		}
 		rq.requestAckOf(seq)
-		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.ackEvent.Word(), Old: tick, Failed: &rq.failed, LocalOnly: true}, &rq.stream); err != nil {
+		if err := rq.e.wait(ctx, &wait.Cond{Word: rq.ackEvent.Word(), Old: tick, Failed: &rq.failed, Ended: ended, LocalOnly: true}, &rq.stream); err != nil {
 			return err
 		}
 	}

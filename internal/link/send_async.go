@@ -42,9 +42,9 @@ func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err e
 
 // deferSend queues a message once the operations before it are done.
 func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) {
-	return rq.backlog.deferOp(ctx, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
+	return rq.backlog.deferOp(ctx, m.Ended, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
 		q := outgoing{msg: m, size: m.Len()}
-		err := rq.waitNoOverlap(ctx, m.ID, m.Off, uint64(q.size))
+		err := rq.waitNoOverlap(ctx, m.Ended, m.ID, m.Off, uint64(q.size))
 		if err == nil {
 			err = rq.enqueue(ctx, &q)
 		}
@@ -65,7 +65,7 @@ func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 		switch {
 		case q.fetch != nil && rq.fetches.count.Load() >= maxFetches:
 			rq.inboxMu.Unlock()
-			err = rq.waitFetchSlot(ctx)
+			err = rq.waitFetchSlot(ctx, q.msg.Ended)
 		case rq.queuedOps.Load() >= maxQueue:
 			rq.inboxMu.Unlock()
 			err = rq.waitQueueSpace(ctx, q.msg.Ended)

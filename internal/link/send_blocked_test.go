@@ -217,7 +217,7 @@ func TestShortFrameInParts(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if err := rq.WaitApplied(t.Context()); err != nil {
+		if err := rq.WaitApplied(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
 		for g := range n {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/link/sendbuf"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/wire"
@@ -24,6 +25,10 @@ type Message struct {
 	// Send does not wait for the acknowledgement even of a long message.
 	NoAckWait bool
 	Ended     *atomic.Bool // Set when the import has ended.
+	// Set before Ended when the importer has closed it. An import that ended otherwise waits on for
+	// acknowledgements, which say what has arrived.
+	Closed *atomic.Bool
+	Done   <-chan struct{} // Closed after Ended is set.
 }
 
 // checkReadable returns an error if the message's memory cannot be read.
@@ -159,7 +164,7 @@ func (rq *Requester) Send(ctx context.Context, m Message) (seq uint64, err error
 	case rq.reconnectLimit == 0 && (size <= Eager || m.NoAckWait):
 		return seq, nil
 	}
-	if err := rq.waitAcked(ctx, seq); err != nil {
+	if err := rq.waitAcked(ctx, m.Closed, seq); err != nil {
 		rq.reclaimMemory(seq)
 		return seq, unknown(err)
 	}
@@ -172,7 +177,7 @@ func (rq *Requester) Send(ctx context.Context, m Message) (seq uint64, err error
 func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 	err := m.checkReadable() // as in Send; redirected memory is checked nowhere else
 	if err == nil {
-		err = rq.sendSem.Acquire(ctx)
+		err = rq.acquireSender(ctx, m.Done)
 	}
 	if err != nil {
 		rq.untakeCredit(m.Notify)
@@ -183,7 +188,7 @@ func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 	if err != nil {
 		return err
 	}
-	if err := rq.waitAcked(ctx, seq); err != nil {
+	if err := rq.waitAcked(ctx, m.Closed, seq); err != nil {
 		return unknown(err)
 	}
 	return rq.faultOf(seq)
@@ -191,18 +196,32 @@ func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 
 // beginSend takes sendSem once all operations are done that the message must not overtake.
 func (rq *Requester) beginSend(ctx context.Context, m *Message, size int) error {
-	if err := rq.backlog.wait(ctx); err != nil {
+	if err := rq.backlog.wait(ctx, m.Ended); err != nil {
 		return err
 	}
-	if err := rq.sendSem.Acquire(ctx); err != nil {
+	if err := rq.acquireSender(ctx, m.Done); err != nil {
 		return err
 	}
 	if rq.fetches.count.Load() == 0 {
 		return nil
 	}
-	err := rq.waitNoOverlap(ctx, m.ID, m.Off, uint64(size))
+	err := rq.waitNoOverlap(ctx, m.Ended, m.ID, m.Off, uint64(size))
 	if err != nil {
 		rq.sendSem.Release()
+	}
+	return err
+}
+
+// acquireSender waits until no other call sends. done, which may be nil, is closed when the caller's
+// import has ended.
+func (rq *Requester) acquireSender(ctx context.Context, done <-chan struct{}) error {
+	return endedIfStopped(rq.sendSem.AcquireUntil(ctx, done))
+}
+
+// endedIfStopped is [ErrEnded] if a wait was stopped because the import has ended.
+func endedIfStopped(err error) error {
+	if err == semaphore.ErrStopped { //nolint:errorlint // nothing wraps it
+		return ErrEnded
 	}
 	return err
 }

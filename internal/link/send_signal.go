@@ -51,7 +51,7 @@ func (m *Mapped) TrySignal(off int, src []byte, at int, word uint32) error {
 
 // SendSignal copies src to off, and then stores word at at.
 func (m *Mapped) SendSignal(ctx context.Context, off int, src []byte, at int, word uint32) error {
-	if err := m.req.backlog.wait(ctx); err != nil {
+	if err := m.req.backlog.wait(ctx, m.Ended); err != nil {
 		return err
 	}
 	if m.Claims != nil {
@@ -143,7 +143,7 @@ func (rq *Requester) sendTwoFrames(
 	ctx context.Context, m *Message, size int, at uint64, word uint32,
 ) (seq uint64, err error) {
 	if rq.fetches.count.Load() != 0 {
-		if err := rq.waitNoOverlap(ctx, m.ID, at, shm.WordSize); err != nil {
+		if err := rq.waitNoOverlap(ctx, m.Ended, m.ID, at, shm.WordSize); err != nil {
 			return 0, err
 		}
 	}

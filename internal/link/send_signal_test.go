@@ -117,7 +117,7 @@ func TestSignalOfAClosedImport(t *testing.T) {
 	if err := <-sent; !errors.Is(err, ErrEnded) || !errors.Is(err, ErrUnknown) {
 		t.Errorf("the signal: %v", err)
 	}
-	if err := b.out.WaitApplied(t.Context()); err != nil {
+	if err := b.out.WaitApplied(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	b.in.rmu.Lock() // the race detector does not know that what is acknowledged is stored

@@ -44,8 +44,11 @@ func (c *Claims) Retire() {
 	}
 }
 
-// Acquire waits until the caller may send a message.
-func (c *Claims) Acquire(ctx context.Context) error { return c.sem.Acquire(ctx) }
+// AcquireUntil waits until the caller may send a message, until done is closed at most: then the
+// error is [semaphore.ErrStopped].
+func (c *Claims) AcquireUntil(ctx context.Context, done <-chan struct{}) error {
+	return c.sem.AcquireUntil(ctx, done)
+}
 
 // TryAcquire reports whether the caller may send a message.
 func (c *Claims) TryAcquire() bool { return c.sem.TryAcquire() }
