@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -122,8 +123,10 @@ func (b *broker) awaitGrant(
 			return nodeproto.Grant{}, nil, code.New(code.InProgress,
 				"process %d on node %q does not export buffer %d yet", pid, b.n.cfg.Name, a.id)
 		}
+		enter := fairshare.Leave(ctx)
 		select {
 		case <-changed:
+			enter()
 		case <-p.conn.Lost():
 			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess,
 				"process %d on node %q ended before it exported buffer %d", pid, b.n.cfg.Name, a.id)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/names"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
@@ -357,6 +358,7 @@ func (p *process) listNames(
 		if err != nil {
 			return out, err
 		}
+		fairshare.MayWait(ctx)
 		return o.ListNames(ctx, p.user, p.session, r)
 	}
 	if r.Cluster {

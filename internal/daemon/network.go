@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/trust"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -49,6 +50,7 @@ func (nw *network) use(
 	if err := context.Cause(life); err != nil {
 		return nil, 0, nil, err
 	}
+	fairshare.MayWait(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
 	return ctx, nw.epoch, func() { stop(); cancel(nil) }, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 )
 
@@ -39,9 +40,13 @@ func (t *perUser) enter(ctx context.Context, user string) (leave func(), err err
 			delete(t.users, user)
 		}
 	}
-	if err := u.sem.Acquire(ctx); err != nil {
-		forget()
-		return nil, err
+	if !u.sem.TryAcquire() {
+		rejoin := fairshare.Leave(ctx)
+		if err := u.sem.Acquire(ctx); err != nil {
+			forget()
+			return nil, err
+		}
+		rejoin()
 	}
 	return func() { u.sem.Release(); forget() }, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/ingress"
 	"github.com/vmmc-go/vmmc/internal/daemon/members"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -38,6 +39,7 @@ type registry struct {
 
 	journal     members.Journal
 	endedTotals endedTotals
+	shares      fairshare.Users // of the processors
 }
 
 // all returns the processes that have joined.
@@ -127,8 +129,10 @@ func (reg *registry) awaitJoined(ctx context.Context, pid uint32) (*process, err
 	c := reg.n.children.byPID[pid]
 	reg.mu.Unlock()
 	if c != nil {
+		enter := fairshare.Leave(ctx)
 		select {
 		case <-c.joined:
+			enter()
 		case <-c.ended:
 		case <-ctx.Done():
 			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid,
@@ -277,14 +281,15 @@ func (reg *registry) serve(c *net.UnixConn) error {
 		letGo()
 		letGo = n.descriptors.ReserveFor(ingress.HeldByRefused)
 	}
+	share, leaveShare := reg.shares.Join(cred.UID)
 	p := &process{
-		releaseDescriptors: func() { letGo(); leave() }, refusedFull: left == ingress.ReserveOnly,
+		releaseDescriptors: func() { letGo(); leave(); leaveShare() }, refusedFull: left == ingress.ReserveOnly,
 		n: n, cred: cred, pendingHandovers: make(chan struct{}, maxHandovers),
 		grantors: map[*process]struct{}{},
 	}
 	p.counters.p, p.exports = p, newExportTable(p)
 	ready, refused := make(chan struct{}), false // refused is set before ready is closed
-	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.PerUserReceived(), func(ctx context.Context,
+	p.conn = nodeproto.NewBoundedConn(c, n.descriptors.PerUserReceived(), share, func(ctx context.Context,
 		m nodeproto.Method, body []byte, fds []int,
 	) (any, []int, error) {
 		if <-ready; refused { // it came while the node closes, which does not wait for it

@@ -65,7 +65,7 @@ func TestConnectionsTakeNoDescriptorsEarly(t *testing.T) {
 		asked <- err
 	}()
 	far = accept()
-	l := nodeproto.NewBoundedConn(far, 100, func(_ context.Context, _ nodeproto.Method, _ []byte,
+	l := nodeproto.NewBoundedConn(far, 100, nil, func(_ context.Context, _ nodeproto.Method, _ []byte,
 		fds []int,
 	) (any, []int, error) {
 		came <- len(fds)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/foreign"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -37,8 +38,9 @@ type Conn struct {
 	// Received descriptors that may be open before receiving pauses; 0: no bound.
 	maxReceived  int
 	handler      Handler
-	trace        Tracer      // nil: calls are not traced
-	mayBeRefused atomic.Bool // no packet has come yet: the first may be a refusal
+	share        *fairshare.Share // that the peer's requests run in; nil: they all run at once
+	trace        Tracer           // nil: calls are not traced
+	mayBeRefused atomic.Bool      // no packet has come yet: the first may be a refusal
 
 	writing *semaphore.Semaphore // one: a packet
 	pollMu  sync.Mutex           // held by the goroutine that polls for an answer
@@ -115,27 +117,30 @@ func HangUp(c *net.UnixConn) {
 // NewConn starts reading. The connection is closed by Close, or when the peer
 // goes or says something malformed.
 func NewConn(c *net.UnixConn, h Handler) *Conn {
-	return startConn(c, h, false, 0)
+	return startConn(c, h, false, 0, nil)
 }
 
 // NewBoundedConn is NewConn for an untrusted user at the other end: it receives nothing
-// while so many descriptors that came from that user over all connections are open. The connection
-// may have come by a listener whose connections take no descriptors: it takes them from now on.
-func NewBoundedConn(c *net.UnixConn, most int, h Handler) *Conn {
+// while so many descriptors that came from that user over all connections are open, and its
+// requests run in the user's share. The connection may have come by a listener whose connections
+// take no descriptors: it takes them from now on.
+func NewBoundedConn(c *net.UnixConn, most int, share *fairshare.Share, h Handler) *Conn {
 	if raw, err := c.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { unix.AwaitRights(int(fd)) })
 	}
-	return startConn(c, h, false, most)
+	return startConn(c, h, false, most, share)
 }
 
 // NewDialledConn is NewConn at the end that has dialled, which the other one may not take on: see
 // [Refuse].
-func NewDialledConn(c *net.UnixConn, h Handler) *Conn { return startConn(c, h, true, 0) }
+func NewDialledConn(c *net.UnixConn, h Handler) *Conn { return startConn(c, h, true, 0, nil) }
 
-func startConn(c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int) *Conn {
+func startConn(
+	c *net.UnixConn, h Handler, mayBeRefused bool, maxReceived int, share *fairshare.Share,
+) *Conn {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Conn{
-		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h,
+		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h, share: share,
 		calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
 		writing: semaphore.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
@@ -217,9 +222,12 @@ func (l *Conn) call(
 		l.poll(ch)
 	}
 	var a answer
+	enter := fairshare.Leave(ctx)
 	select {
 	case a = <-ch:
+		enter()
 	case <-ctx.Done():
+		enter()
 		l.cancelCall(id)
 		l.forget(id, ch)
 		return nil, context.Cause(ctx)
@@ -585,23 +593,45 @@ func (l *Conn) serve(h header, body []byte, fds []int) {
 		}, nil)
 		return
 	}
-	l.wg.Go(func() {
-		out, outFDs, err := l.handler(ctx, h.method, body, fds)
-		l.mu.Lock()
-		delete(l.serving, h.id)
-		l.mu.Unlock()
-		stop()
-		if err == nil {
-			err = l.write(header{kind: reply, id: h.id}, out, outFDs)
-		}
-		if err != nil { // also one that did not fit
-			err = l.write(header{kind: failure, id: h.id}, toWire(err), nil)
-		}
-		closeAll(outFDs)
-		if err != nil {
-			l.fail(err)
-		}
+	if l.share == nil {
+		l.wg.Go(func() {
+			out, outFDs, err := l.handler(ctx, h.method, body, fds)
+			l.answer(h, stop, out, outFDs, err)
+		})
+		return
+	}
+	l.wg.Add(1)
+	begun := l.share.Begin(func(t *fairshare.Turn) {
+		defer l.wg.Done()
+		out, outFDs, err := l.handler(t.Context(ctx), h.method, body, fds)
+		t.End() // before the answer, which waits for a peer that does not read
+		l.answer(h, stop, out, outFDs, err)
 	})
+	if begun == nil {
+		return
+	}
+	select {
+	case <-begun:
+	case <-l.ctx.Done():
+	}
+}
+
+// answer ends a request.
+func (l *Conn) answer(h header, stop context.CancelFunc, out any, outFDs []int, err error) {
+	l.mu.Lock()
+	delete(l.serving, h.id)
+	l.mu.Unlock()
+	stop()
+	if err == nil {
+		err = l.write(header{kind: reply, id: h.id}, out, outFDs)
+	}
+	if err != nil { // also one that did not fit
+		err = l.write(header{kind: failure, id: h.id}, toWire(err), nil)
+	}
+	closeAll(outFDs)
+	if err != nil {
+		l.fail(err)
+	}
 }
 
 // maxText bounds an error's text on its way: it may quote what an untrusted peer chose,

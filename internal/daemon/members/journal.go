@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -483,8 +484,10 @@ func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
 func (j *Journal) await(
 	ctx context.Context, pid uint32, present <-chan struct{}, late <-chan time.Time,
 ) error {
+	enter := fairshare.Leave(ctx)
 	select {
 	case <-present:
+		enter()
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("process %d has not come back to node %q, whose daemon was restarted: %w", pid,

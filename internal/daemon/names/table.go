@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/state"
 )
@@ -294,8 +295,10 @@ func (t *Table) Claim(
 		case owner != nil && owner.Alive():
 			return nil, false, &TakenError{k, owner.ID}
 		}
+		enter := fairshare.Leave(ctx)
 		select {
 		case <-changed:
+			enter()
 		case <-ctx.Done():
 			return nil, false, fmt.Errorf("another process claims the %v, or its owner is just ending: %w", k,
 				context.Cause(ctx))

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 )
 
 // ErrAbsent is what an admission says of an entry whose export is not there: it ends soon.
@@ -85,8 +86,10 @@ func (t *Table) Wait(
 		if err != nil {
 			return nil, err
 		}
+		enter := fairshare.Leave(ctx)
 		select {
 		case <-changed:
+			enter()
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the %v is not published: %w", k, context.Cause(ctx))
 		}
