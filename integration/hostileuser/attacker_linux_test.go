@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -49,6 +50,8 @@ var attacks = map[string]func(*attacker, context.Context){
 	"nested directories": (*attacker).nestedDirectories,
 	"processes":          (*attacker).processes,
 	"connections":        (*attacker).connections,
+	"names":              (*attacker).names,
+	"flood of names":     (*attacker).floodOfNames,
 }
 
 // runAttacker repeats one attack until its input ends. It prints the number of attempts now and
@@ -460,6 +463,107 @@ func (a *attacker) connections(ctx context.Context) {
 	pause(ctx, 500*time.Millisecond)
 	for _, c := range cs {
 		_ = c.Close()
+	}
+}
+
+// names publishes many names, has as many imports wait for others as it may, and lists them all by
+// a pattern that takes long to match.
+func (a *attacker) names(ctx context.Context) {
+	p, err := vmmc.Open(ctx)
+	if err != nil {
+		return
+	}
+	defer p.Close()
+	const exports, page = 64, 4096
+	m, err := p.Alloc(exports * page)
+	if err != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for i := range 1100 {
+		wg.Go(func() { _, _ = p.ImportName(ctx, "none"+strconv.Itoa(i)) })
+		wg.Go(func() { _, _ = p.ImportName(ctx, "queue"+strconv.Itoa(i), vmmc.OwnedBy("root", "")) })
+	}
+	for id := range uint32(exports) {
+		e, err := p.Export(id+1, m.Bytes()[id*page:][:page])
+		if err != nil {
+			break
+		}
+		wg.Go(func() {
+			for n := range 16 {
+				name := strings.Repeat("a", 80) + strconv.Itoa(int(id)) + "." + strconv.Itoa(n)
+				_ = e.PublishAs(ctx, name)
+				_ = e.PublishAs(ctx, "/"+name)
+				_ = e.Unpublish(ctx, "/"+name)
+			}
+			_ = e.Close()
+		})
+	}
+	pattern := strings.Repeat("*a", 40) + "b*"
+	for ctx.Err() == nil {
+		for _, of := range []string{pattern, "/" + pattern} {
+			for _, err := range p.Names(ctx, of) {
+				if err != nil {
+					break
+				}
+			}
+		}
+	}
+}
+
+// floodOfNames sends requests by several connections without waiting for answers in between: it
+// publishes and drops names, waits for names that are then published all at once, and looks up
+// missing ones and ones that are too long.
+func (a *attacker) floodOfNames(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range 8 {
+		c, err := a.control(ctx)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		hello := nodeproto.Hello{Version: nodeproto.Version, Incarnation: uint64(a.n)}
+		w, _, err := nodeproto.Ask[nodeproto.Welcome](ctx, c, nodeproto.Register, hello, nil)
+		if err != nil {
+			return
+		}
+		scope := w.Process.String()
+		_, _ = c.Call(ctx, nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Serial: 1}, nil, nil)
+		ask := func(m nodeproto.Method, in any) {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := c.Call(ctx, m, in, nil, nil); err != nil && c.Err() != nil {
+						return
+					}
+				}
+			})
+		}
+		// Whenever this name is published, all of its waiters wake up.
+		herd := &nodeproto.NameRef{Name: "herd" + scope}
+		for range 256 {
+			ask(nodeproto.Import, nodeproto.ImportRequest{Name: herd})
+		}
+		for i := range 16 {
+			name := herd.Name
+			if i > 0 {
+				name = strings.Repeat("n", 100) + strconv.Itoa(i)
+			}
+			r := nodeproto.PublishRequest{Name: name, ID: 1, Serial: 1, Set: true}
+			ask(nodeproto.Publish, r)
+			ask(nodeproto.Unpublish, r)
+		}
+		root, none := "root", ""
+		for _, name := range []string{"missing", strings.Repeat("long", 4000), "", "a/b", "\xff"} {
+			for range 16 {
+				ask(nodeproto.Import, nodeproto.ImportRequest{Name: &nodeproto.NameRef{
+					Name: name, User: &root, Session: &none,
+				}})
+			}
+		}
 	}
 }
 
