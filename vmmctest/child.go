@@ -98,9 +98,11 @@ func Child(t testing.TB, on *Node, role string, args ...string) *Proc {
 	return p
 }
 
-// collect reads what the child prints.
-func (p *Proc) collect(out io.Reader) {
+// collect reads what the child prints, and closes out at its end: a test may start thousands of
+// children.
+func (p *Proc) collect(out io.ReadCloser) {
 	defer close(p.read)
+	defer out.Close()
 	for r := bufio.NewReader(out); ; {
 		s, err := r.ReadString('\n')
 		if s != "" {
