@@ -19,8 +19,9 @@ func InHandler() bool { return link.InHandler() }
 // often (vmmc_BlockNotifications). When it returns, none is running: it waits for
 // one that is, which therefore must not wait for the caller. Notifications that
 // arrive meanwhile are queued and delivered afterwards, each sender's in order. Data
-// is not delayed. Each sender runs out of credits after 64 notifications and then
-// waits: a process that keeps them blocked until such a sender goes on waits for ever.
+// is not delayed. Each sender runs out of credits after 64 notifications. Its next
+// one waits until its context ends or notifications are delivered again: a process
+// that keeps them blocked until such a sender goes on waits for ever.
 //
 // It may be called in a handler, where it must be paired: levels that a handler
 // leaves are the process's when it returns.
