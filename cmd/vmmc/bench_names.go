@@ -20,7 +20,8 @@ func newBenchNames() *cobra.Command {
 process whose export it is; its look-up, as an import by name over a link that is there; and from
 the kill of its owner until another process has the name (gone). Names are of the node, of another
 node, or of the cluster, whose owner and importer are on two nodes. All is measured once without
-other names, and once beside many names and imports that wait for names, on the owner's node.`,
+other names, and once beside many names and imports that wait for names, on the owner's node. The
+round trip is the floor: packets of the same sizes go to another process over a unix socket.`,
 		Example: `  vmmc bench names
   vmmc bench names --names 1000 --waiters 100
   vmmc bench names --json | jq '.[] | select(.what == "gone") | .most_ns'`,

@@ -79,6 +79,9 @@ func RunEnd(ctx context.Context, args []string) (err error) {
 	if len(args) > 0 && args[0] == namesMember {
 		return runNamesMember(ctx, args[1:])
 	}
+	if len(args) > 0 && args[0] == namesEcho {
+		return runNamesEcho(args[1:])
+	}
 	if len(args) != 3 {
 		return fmt.Errorf("role, socket and configuration wanted, got %q", args)
 	}

@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/childproc"
+	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
 // NamesConfig says how many names there are besides those that are measured, and how often each
@@ -24,8 +28,9 @@ type NamesConfig struct {
 
 // NamesResult is what one operation took.
 type NamesResult struct {
-	What     string `json:"what"`  // publish, look-up, or gone: from a kill until another one has the name
-	Where    string `json:"where"` // node, another node, cluster
+	// publish, look-up, gone: from a kill until another process has the name, or round trip: the floor
+	What     string `json:"what"`
+	Where    string `json:"where"` // node, another node, cluster, unix socket
 	Names    int    `json:"names"`
 	Waiters  int    `json:"waiters"`
 	Count    int    `json:"count"`
@@ -80,6 +85,9 @@ func RunNames(ctx context.Context, c NamesConfig, log io.Writer) (out []NamesRes
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.far.Close()) }()
+	if err := b.roundTrip(); err != nil {
+		return nil, err
+	}
 	if err := b.measure(); err != nil {
 		return nil, err
 	}
@@ -125,6 +133,78 @@ func (b *namesBench) record(what, where string, times []time.Duration) {
 		What: what, Where: where, Names: b.names, Waiters: b.wait, Count: n,
 		MedianNS: int64(times[n/2]), P99NS: int64(times[n*99/100]), MostNS: int64(times[n-1]),
 	})
+}
+
+// Sizes of a request to publish a name as short as the benchmark's, and of its answer.
+const (
+	publishBytes   = 96
+	publishedBytes = 18
+)
+
+// roundTrip measures what no call to the daemon can be faster than: packets of the same sizes to
+// another process and back over a unix socket of the same kind.
+func (b *namesBench) roundTrip() (err error) {
+	dir, err := os.MkdirTemp(env.TempDir(), "vmmc-benchmark-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	addr := &net.UnixAddr{Name: filepath.Join(dir, "echo"), Net: "unixpacket"}
+	l, err := net.ListenUnix(addr.Net, addr)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	echo, err := b.group.Start(nil, Child, namesEcho, addr.Name)
+	if err != nil {
+		return err
+	}
+	defer echo.Kill()
+	_ = l.SetDeadline(time.Now().Add(timeout.Control))
+	c, err := l.AcceptUnix()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	request, answer := make([]byte, publishBytes), make([]byte, publishBytes)
+	var times []time.Duration
+	for range b.conf.Count + 1 {
+		begun := time.Now()
+		if _, err := c.Write(request); err != nil {
+			return err
+		}
+		if _, err := c.Read(answer); err != nil {
+			return err
+		}
+		times = append(times, time.Since(begun))
+	}
+	b.record("round trip", "unix socket", times)
+	return nil
+}
+
+// namesEcho is the first argument of a process that answers packets until its peer has ended.
+const namesEcho = "echo"
+
+func runNamesEcho(args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("want a socket, have %q", args)
+	}
+	addr := &net.UnixAddr{Name: args[0], Net: "unixpacket"}
+	c, err := net.DialUnix(addr.Net, nil, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	request, answer := make([]byte, publishBytes), make([]byte, publishedBytes)
+	for {
+		n, err := c.Read(request)
+		if n == 0 || err != nil {
+			return nil //nolint:nilerr // the peer has ended
+		}
+		if _, err := c.Write(answer); err != nil {
+			return err
+		}
+	}
 }
 
 // publish measures the publication of an export that is there, on the exporter's node. A name is
