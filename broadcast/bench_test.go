@@ -92,8 +92,15 @@ func BenchmarkLatency(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer from.Close()
-		ctx, entry := context.Background(), make([]byte, 64)
+		ctx, stop := context.WithCancel(context.Background())
+		entry := make([]byte, 64)
+		echoed := make(chan struct{})
+		defer func() {
+			stop()
+			<-echoed
+		}()
 		go func() {
+			defer close(echoed)
 			buf := make([]byte, 64)
 			for {
 				if _, _, err := to.Next(ctx, buf); err != nil {

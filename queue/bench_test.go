@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -384,8 +385,10 @@ func BenchmarkLatency(b *testing.B) {
 
 // rawTrips sends 64 bytes there and back by TCP.
 func rawTrips(b *testing.B) func() time.Duration {
+	var echoing sync.WaitGroup
+	b.Cleanup(echoing.Wait) // after the connection is closed
 	near, far := rawTCP(b)
-	go func() {
+	echoing.Go(func() {
 		buf := make([]byte, 64)
 		for {
 			if _, err := io.ReadFull(far, buf); err != nil {
@@ -395,7 +398,7 @@ func rawTrips(b *testing.B) func() time.Duration {
 				return
 			}
 		}
-	}()
+	})
 	return func() time.Duration {
 		start, buf := time.Now(), make([]byte, 64)
 		for range benchTrips {

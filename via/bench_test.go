@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -18,16 +19,16 @@ func BenchmarkThereAndBack(b *testing.B) {
 		for _, level := range levels {
 			b.Run(fmt.Sprint(w.name, "/via/", level), func(b *testing.B) {
 				x, y, s, r := benchCouple(b, w, level, 64)
-				go func() {
+				beside(b, func(ctx context.Context) {
 					for {
-						if _, err := x.ReceiveWait(context.Background()); err != nil {
+						if _, err := x.ReceiveWait(ctx); err != nil {
 							return
 						}
 						_ = x.PostReceive(r[0]) // the other side fails otherwise
 						_ = x.PostSend(s[0])
-						_, _ = x.SendWait(context.Background())
+						_, _ = x.SendWait(ctx)
 					}
-				}()
+				})
 				b.ReportAllocs()
 				for b.Loop() {
 					post(b, y.PostSend(s[1]))
@@ -38,6 +39,18 @@ func BenchmarkThereAndBack(b *testing.B) {
 			})
 		}
 	}
+}
+
+// beside runs f beside the benchmark. Its context ends before what the benchmark has opened is
+// closed, and the benchmark waits for it.
+func beside(b *testing.B, f func(ctx context.Context)) {
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { f(ctx) })
+	b.Cleanup(func() {
+		stop()
+		wg.Wait()
+	})
 }
 
 // benchCouple connects two VIs with a receive posted, and gives descriptors for SENDs and receives
@@ -77,7 +90,7 @@ func benchSend(b *testing.B, w way) {
 		}
 	}
 	// turn sends message k and waits for the peer's, or the other way round.
-	turn := func(i int, k uint32, first bool) error {
+	turn := func(ctx context.Context, i int, k uint32, first bool) error {
 		w, err := own[i].Word(60)
 		if err != nil {
 			return err
@@ -99,13 +112,13 @@ func benchSend(b *testing.B, w way) {
 		}
 		return nil
 	}
-	go func() {
-		for k := uint32(1); turn(1, k, false) == nil; k++ {
+	beside(b, func(ctx context.Context) {
+		for k := uint32(1); turn(ctx, 1, k, false) == nil; k++ {
 		}
-	}()
+	})
 	b.ReportAllocs()
 	for k := uint32(1); b.Loop(); k++ {
-		if err := turn(0, k, true); err != nil {
+		if err := turn(ctx, 0, k, true); err != nil {
 			b.Fatal(err)
 		}
 	}

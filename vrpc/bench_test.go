@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -20,13 +21,17 @@ func benched(b *testing.B, network string) (*vrpc.Client, *vmmc.Process) {
 	if err := errors.Join(everyxdr.RegisterEveryvers(s, one{}), s.InPlace().Register(v)); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = s.Close() })
+	var serving sync.WaitGroup
+	b.Cleanup(func() {
+		_ = s.Close()
+		serving.Wait()
+	})
 	if network == "tcp" {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			b.Fatal(err)
 		}
-		go func() { _ = s.Serve(l) }()
+		serving.Go(func() { _ = s.Serve(l) })
 		c, err := vrpc.Dial(b.Context(), "tcp", l.Addr().String())
 		if err != nil {
 			b.Fatal(err)
@@ -50,7 +55,7 @@ func benched(b *testing.B, network string) (*vrpc.Client, *vmmc.Process) {
 			b.Fatal(err)
 		}
 	}
-	go func() { _ = s.ServeVMMC(p, vrpc.Meeting) }()
+	serving.Go(func() { _ = s.ServeVMMC(p, vrpc.Meeting) })
 	c, err := vrpc.DialVMMC(b.Context(), q, p.ID(), vrpc.Meeting)
 	if err != nil {
 		b.Fatal(err)
