@@ -18,6 +18,7 @@ type CompletionQueue struct {
 	first    int
 	attached int // queues of VIs
 	waiters  waitList
+	notifies notifyList[Completion]
 }
 
 // destroyed is the count of a destroyed queue, so that Done does not take it for an empty one.
@@ -77,7 +78,7 @@ func (c *CompletionQueue) check(op string) error {
 }
 
 // Destroy destroys the queue (VipDestroyCQ). Errors: [ErrInvalidParameter] if it is destroyed
-// already; [ErrResource] while a VI has it.
+// already; [ErrResource] while a VI has it. Handlers that have no entry are forgotten.
 //
 // Experimental: it may change in any release.
 func (c *CompletionQueue) Destroy() error {
@@ -90,10 +91,16 @@ func (c *CompletionQueue) Destroy() error {
 	if c.attached > 0 {
 		return fail(op, ErrResource, "%d queues are attached", c.attached)
 	}
-	c.count.Store(destroyed)
 	delete(c.n.cqs, c)
-	c.waiters.wake()
+	c.destroy()
 	return nil
+}
+
+// destroy is Destroy without its checks. mu is held.
+func (c *CompletionQueue) destroy() {
+	c.count.Store(destroyed)
+	c.notifies.cancel(c.n)
+	c.waiters.wake()
 }
 
 // Resize changes the number of entries (VipResizeCQ); those that are there stay. Errors as
@@ -124,6 +131,11 @@ func (c *CompletionQueue) Resize(entries int) error {
 
 // add adds an entry. mu is held.
 func (c *CompletionQueue) add(vi *VI, receive bool) {
+	if len(c.notifies) > 0 { // there is no entry before it
+		e := Completion{VI: vi, Receive: receive}
+		c.n.enqueue(call{completion: c.notifies.pop(c.n), c: e})
+		return
+	}
 	n := int(c.count.Load())
 	if n == len(c.entries) {
 		err := errors.New("the completion queue has overflown: make it larger")

@@ -45,7 +45,8 @@
 //
 // # Concurrency
 //
-// All methods may be called concurrently. The error handler may call all but [NIC.Close]. Calls
+// All methods may be called concurrently. The error handler and the handlers of completions
+// ([VI.SendNotify], [VI.ReceiveNotify], [CompletionQueue.Notify]) may call all but [NIC.Close]. Calls
 // that wait, Listen and Close, must not be called in a handler of package vmmc.
 //
 // Experimental: this package may change in any release.
@@ -61,5 +62,6 @@ package via
 //   - posts, and the taking of complete descriptors: vi_queue.go
 //   - what a SEND does: VI.transmit in vi_send.go; what a receive does: VI.receive in vi_receive.go;
 //     RDMA: rdma.go
+//   - calls of the program's handlers: notify.go
 //   - requests for connections: connect.go on the side that asks, listener.go on the other one
 //   - states of a VI and their transitions: vi.go

@@ -350,6 +350,59 @@ func open(p *vmmc.Process) (e endpoint) {
 	return e
 }
 
+// Handlers of completions, in place of calls that wait or poll.
+func ExampleVI_ReceiveNotify() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	server, client := open(a), open(b)
+	defer server.nic.Close()
+	defer client.nic.Close()
+	cq, err := server.nic.NewCompletionQueue(1)
+	check(err)
+	queued, err := server.nic.NewVI(server.attr, nil, cq)
+	check(err)
+	l, err := server.nic.Listen(ctx, "handlers")
+	check(err)
+	defer l.Close()
+
+	lengths := make(chan int)
+	// Each handler has one completion: it registers itself again for the next one.
+	var handle func(d *via.Descriptor)
+	handle = func(d *via.Descriptor) {
+		if d.Err() != nil { // flushed, for instance
+			return
+		}
+		check(server.vi.ReceiveNotify(handle))
+		lengths <- d.Length
+	}
+	check(server.vi.ReceiveNotify(handle))
+	check(cq.Notify(func(c via.Completion) {
+		d, err := c.VI.ReceiveDone()
+		check(err)
+		lengths <- d.Length
+	}))
+	for i, vi := range []*via.VI{server.vi, queued} {
+		check(vi.PostReceive(&via.Descriptor{Segments: []via.Segment{server.mem.Segment(64*i, 64)}}))
+		go func() {
+			r, err := l.Wait(ctx)
+			check(err)
+			check(r.Accept(vi))
+		}()
+		other, err := client.nic.NewVI(client.attr, nil, nil)
+		check(err)
+		_, err = other.Connect(ctx, via.Address{}, l.Address())
+		check(err)
+		done := make(chan via.Status)
+		check(other.SendNotify(func(d *via.Descriptor) { done <- d.Status }))
+		check(other.PostSend(&via.Descriptor{Segments: []via.Segment{client.mem.Segment(0, 5+i)}}))
+		fmt.Println(<-done == via.Done|via.OpSend, <-lengths)
+	}
+	// Output:
+	// true 5
+	// true 6
+}
+
 func processes(ctx context.Context) (a, b *vmmc.Process, end func()) {
 	n, err := node.Start()
 	check(err)

@@ -84,3 +84,9 @@ func WalkStates() error {
 		return vi.state
 	})
 }
+
+// Sleepers is how many goroutines and handlers wait.
+func (n *NIC) Sleepers() int { return int(n.sleepers.Load()) }
+
+// Entries is how many entries the queue has.
+func (c *CompletionQueue) Entries() int { return int(c.count.Load()) }

@@ -44,7 +44,7 @@ type NIC struct {
 
 	links    atomic.Pointer[[]*link] // Replaced as a whole, under mu.
 	looks    atomic.Uint64           // see hasNews
-	sleepers atomic.Int32            // goroutines that wait for a completion or a request
+	sleepers atomic.Int32            // goroutines and handlers that wait for a completion or a request
 
 	mu         sync.Mutex
 	closed     bool
@@ -59,13 +59,14 @@ type NIC struct {
 	listeners  map[string]*Listener
 
 	onError    func(AsyncError)
-	errs       []AsyncError // not told yet
-	dispatches bool         // reports whether a goroutine tells errs
-	dispatched sync.Cond    // on mu: errs are told
+	calls      []call // not made yet
+	spareCalls []call // what calls had before, empty
+	dispatches bool   // reports whether a goroutine makes calls
+	dispatcher func() // dispatch. Here it is not allocated each time.
 
 	ctx context.Context //nolint:containedctx // ends with Close
 	end context.CancelFunc
-	wg  sync.WaitGroup // goroutines of links, and that of errs
+	wg  sync.WaitGroup // goroutines of links, and that of calls
 }
 
 // NICAttributes are the limits of a NIC (VIP_NIC_ATTRIBUTES).
@@ -117,7 +118,7 @@ func Open(p *vmmc.Process, device string) (*NIC, error) {
 	for i := range uint32(maxVIs) {
 		n.freeSlots = append(n.freeSlots, maxVIs-1-i)
 	}
-	n.dispatched.L = &n.mu
+	n.dispatcher = n.dispatch
 	n.links.Store(new([]*link))
 	n.ctx, n.end = context.WithCancel(context.Background())
 	return n, nil
@@ -139,7 +140,7 @@ func (n *NIC) Attributes() NICAttributes {
 
 // OnError sets what is called for each asynchronous error (VipErrorCallback); nil restores the
 // default, which logs by [slog.Default]. The calls are made one after another, by a goroutine of
-// the NIC. The handler may call this package, but not [NIC.Close].
+// the NIC, in one order with those of Notify handlers. A handler may call this package, but not [NIC.Close].
 //
 // Experimental: it may change in any release.
 func (n *NIC) OnError(h func(AsyncError)) {
@@ -151,34 +152,17 @@ func (n *NIC) OnError(h func(AsyncError)) {
 // raise has an asynchronous error told. mu is held.
 func (n *NIC) raise(e AsyncError) {
 	e.NIC = n
-	n.errs = append(n.errs, e)
-	if !n.dispatches {
-		n.dispatches = true
-		n.wg.Go(n.dispatch)
-	}
+	n.enqueue(call{failure: e})
 }
 
-// dispatch tells asynchronous errors until there are none.
-func (n *NIC) dispatch() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for len(n.errs) > 0 {
-		e, h := n.errs[0], n.onError
-		n.errs = n.errs[1:]
-		n.mu.Unlock()
-		if h != nil {
-			h(e)
-		} else {
-			slog.Warn("via: asynchronous error", "code", e.Code.String(), "cause", e.Err)
-		}
-		n.mu.Lock()
-	}
-	n.errs, n.dispatches = nil, false
+// logError is the error handler of a NIC that has no other.
+func logError(e AsyncError) {
+	slog.Warn("via: asynchronous error", "code", e.Code.String(), "cause", e.Err)
 }
 
 // Close closes the NIC (VipCloseNic) with all that it has: VIs are disconnected and destroyed,
 // listeners closed, calls that wait return. The other ends of its VIs go to state Error. Close
-// waits for the error handler and must not be called in it. The second call returns
+// waits for handlers and must not be called in one. The second call returns
 // [ErrInvalidParameter].
 //
 // Experimental: it may change in any release.
@@ -211,8 +195,7 @@ func (n *NIC) Close() error {
 		vi.destroy()
 	}
 	for c := range n.cqs {
-		c.count.Store(destroyed)
-		c.waiters.wake()
+		c.destroy()
 	}
 	links := *n.links.Load()
 	for _, l := range links {

@@ -208,6 +208,7 @@ func (vi *VI) destroy() {
 			q.cq.attached--
 			q.cq.forget(vi)
 		}
+		q.notifies.cancel(vi.n)
 		q.waiters.wake()
 	}
 }

@@ -11,6 +11,8 @@ type queue struct {
 	pending fifo // not complete
 	ready   fifo // complete, not taken by the program
 	waiters waitList
+	// Handlers. While there are any, ready is empty.
+	notifies notifyList[*Descriptor]
 
 	outstanding atomic.Int32 // pending.n
 	complete    atomic.Int32 // ready.n
@@ -105,6 +107,9 @@ func (vi *VI) finish(q *queue, status Status) {
 		q.cq.add(vi, q == &vi.recv)
 	}
 	q.waiters.wake()
+	if len(q.notifies) > 0 {
+		vi.n.enqueue(call{descriptor: q.notifies.pop(vi.n), d: q.dequeue()})
+	}
 }
 
 // flush completes all outstanding descriptors of a queue. mu is held.
@@ -121,10 +126,18 @@ func (vi *VI) flushAll() {
 
 // take returns the completed head of a queue. mu is held.
 func (q *queue) take() *Descriptor {
+	d := q.dequeue()
+	if d != nil {
+		d.posted.Store(false)
+	}
+	return d
+}
+
+// dequeue is take that leaves the descriptor one that must not be posted. mu is held.
+func (q *queue) dequeue() *Descriptor {
 	d := q.ready.pop()
 	if d != nil {
 		q.complete.Store(int32(q.ready.n))
-		d.posted.Store(false)
 	}
 	return d
 }
