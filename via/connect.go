@@ -67,59 +67,77 @@ func (vi *VI) Connect(ctx context.Context, local, remote Address) (VIAttributes,
 	if err := checkCall(ctx, op); err != nil {
 		return VIAttributes{}, err
 	}
-	for _, a := range []Address{local, remote} {
-		if len(a.Discriminator) > maxDiscriminator {
-			return VIAttributes{}, fail(op, ErrInvalidParameter,
-				"a discriminator has %d bytes: at most %d", len(a.Discriminator), maxDiscriminator)
-		}
-	}
-	if ctx.Err() != nil {
-		return VIAttributes{}, contextError(ctx, op)
-	}
 	n := vi.n
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := vi.check(op); err != nil {
+	if err := vi.checkRequest(ctx, op, local, remote); err != nil {
 		return VIAttributes{}, err
 	}
-	if vi.state != Idle {
-		return VIAttributes{}, fail(op, ErrInvalidState, "it is in state %q", vi.state)
-	}
 	vi.setState(ConnectPending)
+	vi.local, vi.remote = local, remote
 	n.mu.Unlock()
 	l, err := n.linkTo(ctx, remote)
 	n.mu.Lock()
-	if err == nil && l.over {
-		err = fail("", ErrNotReachable, "the other side has ended")
-	}
 	if n.closed {
 		err = errNICClosed(op)
 	}
 	if err != nil {
 		vi.setState(Idle)
-		e := &Error{Op: op, Code: codeOf(ctx, err), Err: err}
-		if inner := (*Error)(nil); errors.As(err, &inner) {
-			e.Code, e.Err = inner.Code, inner.Err
-		}
-		return VIAttributes{}, e
+		return VIAttributes{}, requestError(ctx, op, err)
 	}
-	n.newConn(vi)
-	vi.link, vi.local, vi.remote, vi.outcome = l, local, remote, nil
-	data := encodeAddress(encodeAddress(encodeAttributes(nil, vi.attr), local), remote)
-	l.tell(header{kind: kindRequest, immediate: vi.conn}, data)
-	pair.At("connect.requested")
-	return vi.awaitReply(ctx, op)
+	attr, err := vi.ask(ctx, op, l, 0)
+	if vi.state == ConnectPending {
+		vi.setState(Idle)
+	}
+	return attr, err
 }
 
-// awaitReply waits for the outcome of a request. mu is held.
-func (vi *VI) awaitReply(ctx context.Context, op string) (VIAttributes, error) {
+// checkRequest refuses a request that cannot be. mu is held.
+func (vi *VI) checkRequest(ctx context.Context, op string, local, remote Address) error {
+	for _, a := range []Address{local, remote} {
+		if len(a.Discriminator) > maxDiscriminator {
+			return fail(op, ErrInvalidParameter, "a discriminator has %d bytes: at most %d",
+				len(a.Discriminator), maxDiscriminator)
+		}
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx, op)
+	}
+	if err := vi.check(op); err != nil {
+		return err
+	}
+	if vi.state != Idle {
+		return fail(op, ErrInvalidState, "it is in state %q", vi.state)
+	}
+	return nil
+}
+
+// requestError is the error of a request that has failed before the other side was asked.
+func requestError(ctx context.Context, op string, err error) error {
+	e := &Error{Op: op, Code: codeOf(ctx, err), Err: err}
+	if inner := (*Error)(nil); errors.As(err, &inner) {
+		e.Code, e.Err = inner.Code, inner.Err
+	}
+	return e
+}
+
+// ask asks the NIC at the other end of a link for a connection, and waits for the outcome. The VI is
+// in state ConnectPending before, and after an error. mu is held, but not while it waits.
+func (vi *VI) ask(ctx context.Context, op string, l *link, flags uint8) (VIAttributes, error) {
+	if l.over {
+		return VIAttributes{}, fail(op, ErrNotReachable, "the other side has ended")
+	}
+	vi.n.newConn(vi)
+	vi.link, vi.outcome = l, nil
+	data := encodeAddress(encodeAddress(encodeAttributes(nil, vi.attr), vi.local), vi.remote)
+	l.tell(header{kind: kindRequest, flags: flags, immediate: vi.conn}, data)
+	pair.At("connect.requested")
 	for {
 		vi.n.progress()
 		if o := vi.outcome; o != nil {
 			vi.outcome = nil
 			if vi.state == ConnectPending { // it was not accepted
 				vi.leave()
-				vi.setState(Idle)
 			}
 			if o.code != 0 {
 				return VIAttributes{}, &Error{Op: op, Code: o.code, Err: o.err}
@@ -133,7 +151,6 @@ func (vi *VI) awaitReply(ctx context.Context, op string) (VIAttributes, error) {
 		if err != nil && vi.outcome == nil {
 			vi.link.tell(header{kind: kindCancel, immediate: vi.conn}, nil)
 			vi.leave()
-			vi.setState(Idle)
 			return VIAttributes{}, err
 		}
 	}
@@ -156,6 +173,10 @@ func (l *link) request(h *header, data []byte) {
 	local, _, ok := decodeAddress(rest)
 	if !ok || l.requests[h.immediate] != nil {
 		l.violate("a request without a second address, or one that was made twice")
+		return
+	}
+	if h.flags&flagPeer != 0 {
+		l.peerRequest(h.immediate, attr, local, remote)
 		return
 	}
 	r := &Request{
@@ -200,7 +221,9 @@ func (l *link) reply(h *header, data []byte) {
 		}
 	case h.status != 0:
 		code := Code(h.status)
-		if code != ErrReject && code != ErrNoMatch {
+		switch code {
+		case ErrReject, ErrNoMatch, ErrInvalidLevel, ErrInvalidMTU:
+		default:
 			code = ErrResource
 		}
 		vi.outcome = &connectResult{code: code}

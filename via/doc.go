@@ -63,5 +63,6 @@ package via
 //   - what a SEND does: VI.transmit in vi_send.go; what a receive does: VI.receive in vi_receive.go;
 //     RDMA: rdma.go
 //   - calls of the program's handlers: notify.go
-//   - requests for connections: connect.go on the side that asks, listener.go on the other one
+//   - requests for connections: connect.go on the side that asks, listener.go on the other one;
+//     peer to peer: peer.go
 //   - states of a VI and their transitions: vi.go

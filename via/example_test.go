@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/node"
@@ -348,6 +349,37 @@ func open(p *vmmc.Process) (e endpoint) {
 	e.vi, err = e.nic.NewVI(e.attr, nil, nil)
 	check(err)
 	return e
+}
+
+// Two peers request each other; it does not matter which is first.
+func ExampleVI_ConnectPeer() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // how long the requests last
+	defer stop()
+	a, b, end := processes(ctx)
+	defer end()
+	ranks := []endpoint{open(a), open(b)}
+	address := func(rank int) via.Address {
+		return via.Address{
+			Host:          ranks[rank].nic.Attributes().Address,
+			Discriminator: fmt.Sprint("job 7, rank ", rank),
+		}
+	}
+	for i, r := range ranks { // mostly two programs
+		defer r.nic.Close()
+		check(r.vi.ConnectPeer(ctx, address(i), address(1-i)))
+	}
+	for _, r := range ranks {
+		attr, err := r.vi.ConnectPeerWait(ctx)
+		check(err)
+		fmt.Println(attr.MaxTransferSize, r.vi.State())
+		_, err = r.vi.ConnectPeerDone() // the outcome was taken
+		fmt.Println(errors.Is(err, via.ErrInvalidState))
+	}
+	// Output:
+	// 4096 connected
+	// true
+	// 4096 connected
+	// true
 }
 
 // Handlers of completions, in place of calls that wait or poll.

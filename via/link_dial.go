@@ -16,22 +16,35 @@ const staleTime = 5 * time.Second
 
 // linkTo returns the link with a NIC that has a listener for the address.
 func (n *NIC) linkTo(ctx context.Context, remote Address) (*link, error) {
-	_, node, err := n.nodeOf(remote.Host)
+	found, err := n.find(ctx, listenerName, remote)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fail("", ErrNoMatch, "%v", remote)
+	}
+	return n.linkAt(ctx, found[rand.IntN(len(found))], staleTime) //nolint:gosec // spreads requests
+}
+
+// find returns the letterboxes for an address.
+func (n *NIC) find(ctx context.Context, kind string, a Address) (found []vmmc.NameInfo, err error) {
+	_, node, err := n.nodeOf(a.Host)
 	if err != nil {
 		return nil, &Error{Code: ErrNotReachable, Err: err}
 	}
-	var found []vmmc.NameInfo
-	for info, err := range n.p.Names(ctx, publishedName(node, remote.Discriminator)) {
+	for info, err := range n.p.Names(ctx, publishedName(node, kind, a.Discriminator)) {
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, info)
 	}
-	if len(found) == 0 {
-		return nil, fail("", ErrNoMatch, "%v", remote)
-	}
-	info := found[rand.IntN(len(found))] //nolint:gosec // spreads requests
-	soon, stop := context.WithTimeout(ctx, staleTime)
+	return found, nil
+}
+
+// linkAt returns the link with the NIC that has published a letterbox. stale bounds how long the
+// import of that may take: it may have been closed meanwhile.
+func (n *NIC) linkAt(ctx context.Context, info vmmc.NameInfo, stale time.Duration) (*link, error) {
+	soon, stop := context.WithTimeout(ctx, stale)
 	defer stop()
 	letterbox, err := n.p.Import(soon, info.Process.Node, info.Process.PID, info.Buffer)
 	if err != nil {

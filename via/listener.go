@@ -2,7 +2,6 @@ package via
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -10,22 +9,13 @@ import (
 	"github.com/vmmc-go/vmmc/internal/pair"
 )
 
-// The label of a letterbox: labelMagic and the NIC's number.
-const (
-	labelMagic    = "vmmcvia\x01"
-	labelSize     = len(labelMagic) + 4
-	letterboxSize = 4 // the word of diallers' notifications
-)
-
 // Listener waits for requests with a discriminator.
 //
 // Experimental: it may change in any release.
 type Listener struct {
-	n         *NIC
-	addr      Address
-	letterbox *vmmc.Export
-	mem       *vmmc.Memory
-	pairs     *pair.Listener
+	n    *NIC
+	addr Address
+	box  letterbox
 
 	// Guarded by NIC.mu.
 	queue   []*Request
@@ -81,7 +71,8 @@ func (n *NIC) Listen(ctx context.Context, discriminator string) (*Listener, erro
 	case taken:
 		return nil, fail(op, ErrResource, "the NIC listens for %q already", discriminator)
 	}
-	err := l.publish(ctx)
+	var err error
+	l.box, err = n.publish(ctx, listenerName, discriminator)
 	n.mu.Lock()
 	l.ready, closed = true, l.closed
 	if err != nil && !closed {
@@ -93,36 +84,9 @@ func (n *NIC) Listen(ctx context.Context, discriminator string) (*Listener, erro
 	case err != nil:
 		return nil, &Error{Op: op, Code: codeOf(ctx, err), Err: err}
 	case closed: // the NIC was, meanwhile
-		return nil, errors.Join(errNICClosed(op), l.release())
+		return nil, errors.Join(errNICClosed(op), l.box.close())
 	}
 	return l, nil
-}
-
-// publish exports the letterbox.
-func (l *Listener) publish(ctx context.Context) error {
-	name, err := l.n.p.NodeToName(l.n.p.Node())
-	if err != nil {
-		return err
-	}
-	if l.mem, err = l.n.p.Alloc(letterboxSize); err != nil {
-		return err
-	}
-	l.pairs = pair.NewListener(l.n.p, l.n.acceptLink)
-	label := binary.LittleEndian.AppendUint32([]byte(labelMagic), l.n.number)
-	l.letterbox, err = pair.Export(func(id uint32) (*vmmc.Export, error) {
-		return l.n.p.Export(id, l.mem.Bytes(), vmmc.WithHandler(l.pairs.Handle), vmmc.WithLabel(label))
-	})
-	if err == nil {
-		err = l.letterbox.PublishAs(ctx, publishedName(name, l.addr.Discriminator), vmmc.InSet())
-		if err != nil {
-			err = errors.Join(err, l.letterbox.Close())
-		}
-	}
-	if err != nil {
-		l.pairs.Close()
-		return errors.Join(err, l.mem.Close())
-	}
-	return nil
 }
 
 // Address is what requests ask for.
@@ -184,20 +148,10 @@ func (l *Listener) Close() error {
 	if !ready { // Listen is about to find out
 		return nil
 	}
-	if err := l.release(); err != nil {
+	if err := l.box.close(); err != nil {
 		return &Error{Op: op, Code: ErrResource, Err: err}
 	}
 	return nil
-}
-
-// release gives back the letterbox.
-func (l *Listener) release() error {
-	err := l.letterbox.Close()
-	l.pairs.Close()
-	if err == nil {
-		err = l.mem.Close()
-	}
-	return err
 }
 
 // forget drops the requests of a link. mu is held.
@@ -277,5 +231,12 @@ func (r *Request) answer(code Code, conn uint32, attr VIAttributes) {
 		return
 	}
 	delete(r.l.requests, r.number)
-	r.l.tell(header{kind: kindReply, conn: r.number, number: conn, status: uint32(code)}, encodeAttributes(nil, attr))
+	r.l.answer(r.number, code, conn, attr)
+}
+
+// answer answers the peer's request with a number: by a code, or by the number and the attributes of
+// the VI that accepts it. mu is held.
+func (l *link) answer(request uint32, code Code, conn uint32, attr VIAttributes) {
+	h := header{kind: kindReply, conn: request, number: conn, status: uint32(code)}
+	l.tell(h, encodeAttributes(nil, attr))
 }

@@ -22,6 +22,7 @@ func TestMain(m *testing.M) {
 	pair.Step = steps.At
 	vmmctest.Role("client", client)
 	vmmctest.Role("server", server)
+	vmmctest.Role("peer", peer)
 	vmmctest.Main(m)
 }
 

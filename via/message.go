@@ -46,6 +46,7 @@ const (
 	flagFirst       = 1 << iota // the first fragment
 	flagImmediate               // the header has immediate data
 	flagAcknowledge             // tell soon how far messages were taken
+	flagPeer                    // of a request: it is for a VI that requests the same
 )
 
 // header is that of a message.

@@ -100,7 +100,13 @@ func (n *NIC) nodeOf(a HostAddress) (id vmmc.NodeID, name string, err error) {
 	}
 }
 
+// What letterboxes are for, in their names.
+const (
+	listenerName = "via"
+	peerName     = "viap"
+)
+
 // publishedName is the name of the letterbox of a discriminator on a node.
-func publishedName(node, discriminator string) string {
-	return node + "/.via-" + hex.EncodeToString([]byte(discriminator))
+func publishedName(node, kind, discriminator string) string {
+	return node + "/." + kind + "-" + hex.EncodeToString([]byte(discriminator))
 }

@@ -42,6 +42,9 @@ type NIC struct {
 	export []vmmc.ExportOption // of the buffers of links
 	dials  *semaphore.Semaphore
 
+	publishing *semaphore.Semaphore  // guards peerBoxes
+	peerBoxes  map[string]*sharedBox // by discriminators
+
 	links    atomic.Pointer[[]*link] // Replaced as a whole, under mu.
 	looks    atomic.Uint64           // see hasNews
 	sleepers atomic.Int32            // goroutines and handlers that wait for a completion or a request
@@ -57,6 +60,7 @@ type NIC struct {
 	freeSlots  []uint32
 	generation uint32 // of connection numbers
 	listeners  map[string]*Listener
+	peers      []*peerRequest // without an outcome
 
 	onError    func(AsyncError)
 	calls      []call // not made yet
@@ -112,6 +116,7 @@ func Open(p *vmmc.Process, device string) (*NIC, error) {
 	}
 	n := &NIC{
 		p: p, device: device, number: numbers.Add(1), addr: hashName(name), dials: semaphore.New(1),
+		publishing: semaphore.New(1), peerBoxes: map[string]*sharedBox{},
 		regions: map[Handle]*Memory{}, vis: map[*VI]struct{}{}, cqs: map[*CompletionQueue]struct{}{},
 		listeners: map[string]*Listener{}, conns: make([]*VI, maxVIs),
 	}

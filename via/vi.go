@@ -96,6 +96,7 @@ type VI struct {
 	remote     Address
 	outcome    *connectResult // of the request, once it is there
 	connecting waitList
+	request    *peerRequest // the last one, until its outcome is taken
 
 	// SENDs of this connection.
 	current *Descriptor // the first one that has not left, or nil
