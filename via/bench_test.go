@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/via"
@@ -162,4 +164,80 @@ func BenchmarkLong(b *testing.B) {
 			}
 		})
 	}
+}
+
+// RDMA writes and reads of 1 MiB, and Send and Get of the same memory beside them: blocks of each, by
+// turns. The ratio is that of their rates.
+func BenchmarkRDMA(b *testing.B) {
+	const n, block = 1 << 20, 20
+	for _, w := range []way{ways[0], ways[2]} {
+		b.Run(w.name, func(b *testing.B) {
+			p, q := start(b, w)
+			m := p.region(b, n)
+			_, y := rdmaCouple(b, p, q, via.ReliableDelivery, true, true)
+			if w == ways[0] {
+				direct(b, y, m, q)
+			}
+			own, err := p.p.Alloc(n)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err = p.p.Export(1, own.Bytes()); err != nil {
+				b.Fatal(err)
+			}
+			ctx := within(b)
+			im, err := q.p.Import(ctx, p.p.Node(), p.p.PID(), 1)
+			if err != nil {
+				b.Fatal(err)
+			}
+			d := q.at(0, n)
+			d.Remote = m.Remote(0)
+			operate := func(op via.Control) func() error {
+				return func() error {
+					d.Control = op
+					if err := y.PostSend(d); err != nil {
+						return err
+					}
+					_, err := y.SendWait(ctx)
+					return err
+				}
+			}
+			src := q.mem.Bytes()[:n]
+			for _, c := range []struct {
+				name      string
+				ours, raw func() error
+			}{
+				{"write/Send", operate(via.OpRDMAWrite), func() error { return im.Send(ctx, src, 0) }},
+				{"read/Get", operate(via.OpRDMARead), func() error { return im.Get(ctx, src, 0) }},
+			} {
+				b.Run(c.name, func(b *testing.B) { byTurns(b, block, c.ours, c.raw) })
+			}
+		})
+	}
+}
+
+// byTurns measures blocks of two operations by turns, and reports the median of the ratios of the
+// second one's time to the first one's.
+func byTurns(b *testing.B, block int, ours, raw func() error) {
+	var ratios []float64
+	measure := func(f func() error) time.Duration {
+		start := time.Now()
+		for range block {
+			if err := f(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return time.Since(start)
+	}
+	var spent [2]time.Duration
+	for b.Loop() {
+		first, second := measure(ours), measure(raw)
+		spent[0] += first
+		spent[1] += second
+		ratios = append(ratios, float64(second)/float64(first))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "speed/raw")
+	b.ReportMetric(float64(spent[0].Nanoseconds())/float64(len(ratios)*block), "ns/ours")
+	b.ReportMetric(float64(spent[1].Nanoseconds())/float64(len(ratios)*block), "ns/raw")
 }

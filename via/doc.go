@@ -61,7 +61,7 @@ package via
 //     arrives: link.dispatch in link_receive.go
 //   - posts, and the taking of complete descriptors: vi_queue.go
 //   - what a SEND does: VI.transmit in vi_send.go; what a receive does: VI.receive in vi_receive.go;
-//     RDMA: rdma.go
+//     RDMA: rdma.go, and without messages: direct.go
 //   - calls of the program's handlers: notify.go
 //   - requests for connections: connect.go on the side that asks, listener.go on the other one;
 //     peer to peer: peer.go

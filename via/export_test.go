@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // Unmap has the links that the NIC makes later go by the stream.
@@ -33,7 +34,7 @@ const (
 	RingOff    = ringOff
 	RingSize   = ringSize
 	HeaderSize = headerSize
-	Kinds      = kindData + 1
+	Kinds      = kindGrant + 1
 )
 
 // Message encodes a message of a kind with any other fields.
@@ -90,3 +91,13 @@ func (n *NIC) Sleepers() int { return int(n.sleepers.Load()) }
 
 // Entries is how many entries the queue has.
 func (c *CompletionQueue) Entries() int { return int(c.count.Load()) }
+
+// Direct is how many regions of the other side the VI may use directly.
+func (vi *VI) Direct() int {
+	vi.n.mu.Lock()
+	defer vi.n.mu.Unlock()
+	return len(vi.direct)
+}
+
+// Changed reports whether a region's first word is not 0.
+func (m *Memory) Changed() bool { return shm.Word(m.data, 0).Load() != 0 }

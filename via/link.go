@@ -28,6 +28,8 @@ type link struct {
 	im    *vmmc.Import
 	head  vmmc.Word
 	taken vmmc.Word
+	gate  vmmc.Word
+	busy  vmmc.Word
 	ring  []byte
 
 	seenHead, seenTaken atomic.Uint32 // of the words. Stored under mu, behind what follows from it.
@@ -57,6 +59,11 @@ type link struct {
 	word    [4]byte // what tellTaken sends: here it is not allocated each time
 
 	requests map[uint32]*Request // of the peer, that wait for an answer
+
+	grants    uint32                  // the number of this NIC's grants that hold
+	toImport  []grant                 // of the peer
+	importing bool                    // reports whether a goroutine imports them
+	imports   map[uint32]*vmmc.Import // of regions of the peer, by the exports' ids
 }
 
 // newLink makes a link with a buffer for a process.
@@ -68,7 +75,7 @@ func (n *NIC) newLink(peer vmmc.ProcessID) (*link, error) {
 	l := &link{
 		n: n, mem: mem, stage: make([]byte, padded(headerSize+targetSize+maxFragment)),
 		attention: make(chan struct{}, 1), key: peerKey{process: peer},
-		requests: map[uint32]*Request{},
+		requests: map[uint32]*Request{}, imports: map[uint32]*vmmc.Import{},
 	}
 	info := mem.Bytes()[infoOff:]
 	copy(info, magic)
@@ -81,11 +88,12 @@ func (n *NIC) newLink(peer vmmc.ProcessID) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(err, mem.Close())
 	}
-	if l.head, err = l.own.Word(headOff); err == nil {
-		l.taken, err = l.own.Word(takenOff)
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.closeBuffer())
+	for off, w := range map[int]*vmmc.Word{
+		headOff: &l.head, takenOff: &l.taken, gateOff: &l.gate, busyOff: &l.busy,
+	} {
+		if *w, err = l.own.Word(off); err != nil {
+			return nil, errors.Join(err, l.closeBuffer())
+		}
 	}
 	l.ring = mem.Bytes()[ringOff:]
 	return l, nil
@@ -141,6 +149,7 @@ const lookAgain = time.Millisecond
 func (l *link) run() {
 	defer func() {
 		l.n.awaitLookers()
+		l.closeImports()
 		_ = l.im.Close() // the peer sees it end
 		_ = l.closeBuffer()
 	}()

@@ -115,6 +115,10 @@ func (l *link) dispatch(h *header, data []byte) {
 		if !vi.readData(h, data) {
 			l.violate("data that was not to be read")
 		}
+	case kindGrant:
+		if !vi.grantArrived(h, data) {
+			l.violate("a grant of %d bytes", len(data))
+		}
 	case kindBreak:
 		vi.refused(h)
 	case kindDisconnect:

@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("client", client)
 	vmmctest.Role("server", server)
 	vmmctest.Role("peer", peer)
+	vmmctest.Role("writer", writer)
+	vmmctest.Role("owner", owner)
 	vmmctest.Main(m)
 }
 

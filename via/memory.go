@@ -1,6 +1,9 @@
 package via
 
-import "github.com/vmmc-go/vmmc/internal/shm"
+import (
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
 
 // ProtectionTag says which VIs may use which memory: those that have the same tag
 // (VIP_PROTECTION_HANDLE).
@@ -85,10 +88,13 @@ type Memory struct {
 	data   []byte
 	handle Handle
 	attr   MemoryAttributes // Guarded by NIC.mu.
+	share  *share           // for direct RDMA, or nil. Guarded by NIC.mu.
 }
 
 // Register registers data, so that descriptors may name it. Any memory will do, at any alignment,
-// and the same may be registered several times. Errors: [ErrInvalidParameter] if data is empty or
+// and the same may be registered several times. Peers on this node use whole pages of
+// [vmmc.Process.Alloc] directly where they may write and read them: such memory must be deregistered
+// before [vmmc.Memory.Close], and is exported by nothing else meanwhile. Errors: [ErrInvalidParameter] if data is empty or
 // the NIC was closed; [ErrInvalidTag]; [ErrResource] when the NIC has MaxRegions.
 //
 // Experimental: it may change in any release.
@@ -143,17 +149,47 @@ func (m *Memory) Remote(off int) Remote {
 
 // Deregister ends the registration (VipDeregisterMem). Descriptors that name the region and have
 // not begun fail with [ProtectionError]; a message or RDMA write that is arriving is not stored
-// any more when Deregister has returned, and the memory is not read any more. The error is [ErrInvalidParameter] if it was deregistered already.
+// any more when Deregister has returned, and the memory is not read any more. Where peers have used
+// it directly its pages are replaced: the program must not write to it meanwhile. Errors:
+// [ErrInvalidParameter] if it was deregistered already; [ErrInvalidState] then in a handler of
+// package vmmc; [ErrResource] if the node fails: peers cannot use the memory any more all the same.
 //
 // Experimental: it may change in any release.
 func (m *Memory) Deregister() error {
+	const op = "deregister memory"
+	s, err := m.deregister(op)
+	if err != nil {
+		return err
+	}
+	if err := s.close(); err != nil {
+		return &Error{Op: op, Code: ErrResource, Err: err}
+	}
+	return nil
+}
+
+// deregister returns what is to be closed.
+func (m *Memory) deregister(op string) (*share, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
-	if m.n.regions[m.handle] != m {
-		return fail("deregister memory", ErrInvalidParameter, "it is not registered any more")
+	if err := m.check(op); err != nil {
+		return nil, err
 	}
 	delete(m.n.regions, m.handle)
 	m.attr.Tag.users--
+	s := m.share
+	m.share = nil
+	return s, nil
+}
+
+// check refuses to change a region that is not registered, or that a handler cannot take away from
+// peers. mu is held.
+func (m *Memory) check(op string) error {
+	switch {
+	case m.n.regions[m.handle] != m:
+		return fail(op, ErrInvalidParameter, "it is not registered any more")
+	case m.share != nil && vmmc.InHandler():
+		return &Error{Op: op, Code: ErrInvalidState, Err: vmmc.ErrNotInHandler}
+	}
 	return nil
 }
 
@@ -171,23 +207,40 @@ func (m *Memory) Attributes() (MemoryAttributes, error) {
 }
 
 // SetAttributes changes the region's attributes (VipSetMemAttributes). When it returns, peers cannot
-// do any more what the new ones forbid. Errors as [NIC.Register].
+// do any more what the new ones forbid. Where they forbid something that peers have done directly the
+// pages are replaced, as by [Memory.Deregister]. Errors as [NIC.Register] and Memory.Deregister.
 //
 // Experimental: it may change in any release.
 func (m *Memory) SetAttributes(attr MemoryAttributes) error {
 	const op = "set attributes of memory"
+	s, err := m.setAttributes(attr, op)
+	if err != nil {
+		return err
+	}
+	if err := s.close(); err != nil {
+		return &Error{Op: op, Code: ErrResource, Err: err}
+	}
+	return nil
+}
+
+// setAttributes returns what is to be closed.
+func (m *Memory) setAttributes(attr MemoryAttributes, op string) (*share, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
-	if m.n.regions[m.handle] != m {
-		return fail(op, ErrInvalidParameter, "it is not registered any more")
+	if err := m.check(op); err != nil {
+		return nil, err
 	}
 	if err := m.n.checkTag(attr.Tag, op); err != nil {
-		return err
+		return nil, err
 	}
 	m.attr.Tag.users--
 	attr.Tag.users++
+	var s *share
+	if attr != m.attr {
+		s, m.share = m.share, nil
+	}
 	m.attr = attr
-	return nil
+	return s, nil
 }
 
 // protected reports whether VIs of a tag may not use all segments. mu is held.

@@ -9,6 +9,8 @@ const (
 	takenOff   = 128 // a word: how far the peer has taken this NIC's messages
 	infoOff    = 192 // what the peer reads once
 	infoSize   = 64
+	gateOff    = 256 // a word: the number of the peer's grants that hold
+	busyOff    = 320 // a word: 1 while a direct operation of this NIC is under way
 	ringOff    = 4096
 	ringSize   = 256 << 10
 	bufferSize = ringOff + ringSize
@@ -40,12 +42,14 @@ const (
 	kindWrite             // a fragment of an RDMA write; the first one begins with a target
 	kindRead              // an RDMA read: a target
 	kindData              // a fragment of what was read
+	kindGrant             // a region that the receiver's VI may use directly
 )
 
 const (
 	flagFirst       = 1 << iota // the first fragment
 	flagImmediate               // the header has immediate data
 	flagAcknowledge             // tell soon how far messages were taken
+	flagDirect                  // of a write: its data is in place
 	flagPeer                    // of a request: it is for a VI that requests the same
 )
 

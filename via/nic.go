@@ -206,8 +206,16 @@ func (n *NIC) Close() error {
 	for _, l := range links {
 		l.finish(nil)
 	}
+	var shares []*share
+	for _, m := range n.regions {
+		shares = append(shares, m.share)
+		m.share = nil
+	}
 	n.mu.Unlock()
 	n.wg.Wait()
+	for _, s := range shares {
+		err = errors.Join(err, s.close())
+	}
 	return err
 }
 

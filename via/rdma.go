@@ -72,9 +72,18 @@ func (vi *VI) written(h *header, data []byte) bool {
 		}
 		rx.region, rx.off = vi.target(decodeTarget(data), rx.total, true)
 		data = data[targetSize:]
+		if rx.region != nil {
+			vi.offer(rx.region)
+		}
+		if h.flags&flagDirect != 0 {
+			if len(data) > 0 {
+				return false
+			}
+			rx.got = rx.total
+		}
 	}
 	if !rx.active || !rx.write || rx.number != h.number || int(h.total) != rx.total ||
-		len(data) > rx.total-rx.got || len(data) == 0 && rx.total > 0 {
+		len(data) > rx.total-rx.got || len(data) == 0 && rx.got < rx.total {
 		return false
 	}
 	if rx.region != nil && !vi.enables(rx.region, true) { // it was taken away meanwhile
@@ -144,6 +153,7 @@ func (vi *VI) read(h *header, data []byte) bool {
 		vi.refuseRead(h.number)
 		return true
 	}
+	vi.offer(m)
 	vi.serving = readJob{active: true, region: m, off: off, left: total, total: total, number: h.number}
 	if !vi.backlog {
 		vi.link.serve(vi)

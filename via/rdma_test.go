@@ -244,17 +244,25 @@ func TestFence(t *testing.T) {
 func TestRDMARightsTakenAway(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
 		a, b := start(t, w)
-		for _, take := range []func(m *via.Memory) error{
+		for i, take := range []func(m *via.Memory) error{
+			(*via.Memory).Deregister,
+			func(m *via.Memory) error { return m.SetAttributes(via.MemoryAttributes{Tag: a.tag}) },
 			(*via.Memory).Deregister,
 			func(m *via.Memory) error { return m.SetAttributes(via.MemoryAttributes{Tag: a.tag}) },
 		} {
 			for _, op := range []via.Control{via.OpRDMAWrite, via.OpRDMARead} {
 				x, y := rdmaCouple(t, a, b, via.ReliableReception, true, true)
-				m, err := a.Register(make([]byte, 1<<20), via.MemoryAttributes{
-					Tag: a.tag, EnableRDMAWrite: true, EnableRDMARead: true,
-				})
-				if err != nil {
-					t.Fatal(err)
+				var m *via.Memory
+				if i < 2 {
+					var err error
+					m, err = a.Register(make([]byte, 1<<20), via.MemoryAttributes{
+						Tag: a.tag, EnableRDMAWrite: true, EnableRDMARead: true,
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				} else if m = a.region(t, 1<<20); w == ways[0] {
+					direct(t, y, m, b)
 				}
 				fill(b.mem.Bytes()[:1<<20], 1)
 				operation := func() {

@@ -103,6 +103,7 @@ type VI struct {
 	from    cursor      // in current
 	left    int         // bytes of current that have not left; negative: it has not begun
 	number  uint32      // of current, among the transfers of this connection
+	writing int         // RDMA writes by messages that are not acknowledged
 	reading int         // RDMA reads whose data has not arrived, at most one
 	readAt  cursor      // in the segments of that
 	readGot int
@@ -110,6 +111,10 @@ type VI struct {
 	serving readJob // the peer's RDMA read
 
 	rx transfer
+
+	granted []Handle                // regions of this side that the other side may use directly
+	quiet   *link                   // where it had some, until no operation can be under way
+	direct  map[Handle]directRegion // regions of the other side that this one may
 }
 
 // NewVI makes a VI (VipCreateVi). Each of its queues may be attached to a completion queue, both to
@@ -301,17 +306,21 @@ func (vi *VI) broken(cause error) {
 
 // leave ends what the VI has of its connection.
 func (vi *VI) leave() {
+	vi.endGrants()
 	vi.link.drop(vi)
 	vi.n.freeConn(vi)
 	vi.link = nil
 	vi.current, vi.left, vi.reading, vi.readAt, vi.readGot = nil, 0, 0, cursor{}, 0
 	vi.rx, vi.serving = transfer{}, readJob{}
+	vi.granted, vi.direct, vi.writing = nil, nil, 0
 }
 
 // Disconnect ends the connection (VipDisconnect): all descriptors are completed as [Flushed], and
 // the VI is idle. The other side's VI changes to state Error. A VI in state Error becomes idle, and
 // of an idle one the receives are completed. The error is [ErrInvalidParameter] if the VI is
-// destroyed, and [ErrInvalidState] while a request of it is under way.
+// destroyed, and [ErrInvalidState] while a request of it is under way. Where the other side has used
+// regions directly, Disconnect returns when it does so no more. It waits for a second at most, and then
+// takes away the regions as [Memory.Deregister] does; [ErrResource] is an error of that.
 //
 // Experimental: it may change in any release.
 func (vi *VI) Disconnect() error {
@@ -325,6 +334,9 @@ func (vi *VI) Disconnect() error {
 		return fail(op, ErrInvalidState, "a request is under way: end its context")
 	}
 	vi.disconnect()
+	if err := vi.awaitQuiet(); err != nil {
+		return &Error{Op: op, Code: ErrResource, Err: err}
+	}
 	return nil
 }
 

@@ -77,6 +77,14 @@ func (vi *VI) transmit() bool {
 	}
 	last := vi.left == n || h.kind == kindRead
 	acknowledged := vi.attr.Level == ReliableReception || h.kind == kindWrite && vi.reliable()
+	if first && vi.link.fits(headerSize+targetSize, reserve) && vi.goDirect(d) {
+		if h.kind == kindRead || d.Control&Immediate == 0 {
+			vi.transmitted(d, total, true)
+			return true
+		}
+		h.flags |= flagDirect
+		n, last = 0, true
+	}
 	if last && acknowledged {
 		h.flags |= flagAcknowledge
 	}
@@ -112,20 +120,27 @@ func (vi *VI) transmit() bool {
 	if !last {
 		return true
 	}
-	vi.number++
-	d.Length = total
 	switch {
 	case h.kind == kindRead:
 		d.reads = true
 		vi.reading++
 	case acknowledged:
+		if h.kind == kindWrite {
+			vi.writing++
+		}
 		vi.link.expect(vi)
-	default:
-		d.sent = true
 	}
+	vi.transmitted(d, total, h.kind != kindRead && !acknowledged)
+	return true
+}
+
+// transmitted goes on from the current descriptor, which has left. sent reports whether it waits only
+// for those before it.
+func (vi *VI) transmitted(d *Descriptor, total int, sent bool) {
+	d.number, d.Length, d.sent = vi.number, total, sent
+	vi.number++
 	vi.advance()
 	vi.completeSent()
-	return true
 }
 
 // completeSent completes all SENDs that do not wait for an earlier one.
@@ -140,6 +155,9 @@ func (vi *VI) acknowledged() {
 	for d := vi.send.pending.first; d != nil && d != vi.current; d = d.next {
 		if !d.sent && !d.reads {
 			d.sent = true
+			if d.Control&opBits == OpRDMAWrite {
+				vi.writing--
+			}
 			break
 		}
 	}

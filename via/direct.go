@@ -1,0 +1,358 @@
+package via
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
+
+// Direct RDMA: on one node, a region that is whole pages of the library's allocator is exported, and
+// a VI of a peer that may both write and read it does so by Send and Get of the import. All other
+// RDMA goes by messages, and so does what a direct operation cannot do.
+//
+// The owner of a region exports it when the first RDMA message for it arrives, for the processes that
+// have a connected VI with the rights then. It grants it to the VIs of these whose RDMA messages
+// arrive later. A grant has a number, and holds while the link's word at gateOff has that number.
+//
+//	owner                                   peer
+//	                                     <- an RDMA message
+//	exports the region
+//	                                     <- an RDMA message
+//	grants it to the VI: GRANT           -> imports it
+//	                                     <- Send, Get
+//
+// A VI that leaves its connection ends all grants of the link by another number. The peer marks each
+// direct operation as under way (busyOff) before it looks at the number, so Disconnect knows when
+// none is. Deregister and SetAttributes close the export.
+
+// grantSize is the data of a GRANT: base address and size of the region, its handle, the export's id.
+const grantSize = 24
+
+// maxGrants bounds the grants of a peer that wait to be imported.
+const maxGrants = 1024
+
+// directChunk is the most that one Send moves: it does not look at its context within that.
+const directChunk = 256 << 10
+
+// share is a region's export for direct RDMA.
+type share struct {
+	allowed []vmmc.ProcessID
+	done    chan struct{} // closed when the export was made, or has failed
+	export  *vmmc.Export  // nil if it has failed. Set before done is closed.
+}
+
+// ready returns the export, or nil.
+func (s *share) ready() *vmmc.Export {
+	select {
+	case <-s.done:
+		return s.export
+	default:
+		return nil
+	}
+}
+
+// isWholePages reports whether memory could be mapped by peers.
+func isWholePages(b []byte) bool {
+	return (uint64(len(b))|shm.Addr(b, 0))%uint64(shm.PageSize) == 0
+}
+
+// offer has a region shared with the peer's VI, if it may both write and read it. mu is held.
+func (vi *VI) offer(m *Memory) {
+	l := vi.link
+	switch {
+	case !vi.enables(m, true) || !vi.enables(m, false) || !isWholePages(m.data):
+		return
+	case l.im.Path() != vmmc.PathMapped:
+		return
+	case m.share == nil:
+		s := &share{done: make(chan struct{}), allowed: vi.n.allowed(m)}
+		m.share = s
+		vi.n.wg.Go(func() { s.open(vi.n, m.data) })
+		return
+	}
+	e := m.share.ready()
+	if e == nil || !slices.Contains(m.share.allowed, l.key.process) || slices.Contains(vi.granted, m.handle) {
+		return
+	}
+	vi.granted = append(vi.granted, m.handle)
+	b := binary.LittleEndian.AppendUint64(nil, shm.Addr(m.data, 0))
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(m.data)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(m.handle))
+	b = binary.LittleEndian.AppendUint32(b, e.ID())
+	l.tell(header{kind: kindGrant, conn: vi.peer, number: l.grants}, b)
+}
+
+// allowed returns the processes that may write and read a region by a VI. mu is held.
+func (n *NIC) allowed(m *Memory) (ps []vmmc.ProcessID) {
+	for _, vi := range n.conns {
+		if vi != nil && vi.state == Connected && vi.enables(m, true) && vi.enables(m, false) &&
+			!slices.Contains(ps, vi.link.key.process) {
+			ps = append(ps, vi.link.key.process)
+		}
+	}
+	return ps
+}
+
+// open makes the export. It fails for memory that is not the allocator's or is exported already.
+func (s *share) open(n *NIC, data []byte) {
+	defer close(s.done)
+	permit := vmmc.Permit(vmmc.Permission{Processes: s.allowed})
+	s.export, _ = pair.Export(func(id uint32) (*vmmc.Export, error) {
+		return n.p.Export(id, data, vmmc.GlobalSpace(), vmmc.SharePages(), permit)
+	})
+	pair.At("direct.exported")
+}
+
+// close takes it away from all peers.
+func (s *share) close() error {
+	if s == nil {
+		return nil
+	}
+	<-s.done
+	if s.export == nil {
+		return nil
+	}
+	return s.export.Close()
+}
+
+// endGrants ends the grants of a link, because a VI that has some leaves its connection. mu is held.
+func (vi *VI) endGrants() {
+	if len(vi.granted) == 0 {
+		return
+	}
+	l := vi.link
+	for _, o := range vi.n.conns {
+		if o != nil && o.link == l {
+			o.granted = o.granted[:0]
+		}
+	}
+	l.grants++
+	_, _ = l.im.Swap32(pair.NoWait, gateOff, l.grants) // it fails with the peer's end
+	vi.quiet = l
+}
+
+// quietTime bounds how long Disconnect waits for a direct operation that is under way. It takes some
+// 100 µs where its process runs.
+const quietTime = time.Second
+
+// awaitQuiet returns when the peer that had grants for the VI has no direct operation under way. If
+// the peer does not run, the regions that it may use are taken away. mu is held at its call and its
+// return, and not meanwhile.
+func (vi *VI) awaitQuiet() error {
+	l := vi.quiet
+	if l == nil {
+		return nil
+	}
+	vi.quiet = nil
+	vi.n.mu.Unlock()
+	defer vi.n.mu.Lock()
+	for start := time.Now(); ; runtime.Gosched() {
+		busy, err := l.im.FetchAdd32(pair.NoWait, busyOff, 0)
+		if err != nil || busy == 0 {
+			return nil // the peer has ended, or is quiet
+		}
+		if time.Since(start) > quietTime {
+			return vi.n.unshare(l.key.process)
+		}
+	}
+}
+
+// unshare takes away all regions that a process may use directly.
+func (n *NIC) unshare(p vmmc.ProcessID) (err error) {
+	n.mu.Lock()
+	var shares []*share
+	for _, m := range n.regions {
+		if m.share != nil && slices.Contains(m.share.allowed, p) {
+			shares = append(shares, m.share)
+			m.share = nil
+		}
+	}
+	n.mu.Unlock()
+	for _, s := range shares {
+		err = errors.Join(err, s.close())
+	}
+	return err
+}
+
+// What follows is the peer's side.
+
+// directRegion is a region of the peer that a VI may use directly.
+type directRegion struct {
+	im    *vmmc.Import
+	base  uint64
+	size  uint64
+	grant uint32 // it holds while the link's gate has this number
+}
+
+// grant is a GRANT that is to be imported.
+type grant struct {
+	vi     *VI
+	conn   uint32
+	id     uint32 // of the export
+	handle Handle
+	directRegion
+}
+
+// grantArrived takes a GRANT. It reports whether the peer keeps to the protocol. mu is held.
+func (vi *VI) grantArrived(h *header, data []byte) bool {
+	l := vi.link
+	if len(data) != grantSize {
+		return false
+	}
+	g := grant{
+		vi: vi, conn: vi.conn,
+		handle: Handle(binary.LittleEndian.Uint32(data[16:])), id: binary.LittleEndian.Uint32(data[20:]),
+		directRegion: directRegion{
+			base: binary.LittleEndian.Uint64(data), size: binary.LittleEndian.Uint64(data[8:]), grant: h.number,
+		},
+	}
+	if len(l.toImport) >= maxGrants {
+		return true // it goes by messages
+	}
+	l.toImport = append(l.toImport, g)
+	if !l.importing {
+		l.importing = true
+		l.n.wg.Go(l.importGrants)
+	}
+	return true
+}
+
+// importGrants imports what was granted.
+func (l *link) importGrants() {
+	l.n.mu.Lock()
+	defer l.n.mu.Unlock()
+	for len(l.toImport) > 0 && !l.over {
+		g := l.toImport[0]
+		l.toImport = append(l.toImport[:0], l.toImport[1:]...)
+		im := l.imports[g.id]
+		if im == nil {
+			l.n.mu.Unlock()
+			im = l.importRegion(g)
+			l.n.mu.Lock()
+			if im == nil {
+				continue
+			}
+			if l.over {
+				_ = im.Close()
+				break
+			}
+			l.dropRevoked()
+			l.imports[g.id] = im
+		}
+		if g.vi.link == l && g.vi.conn == g.conn {
+			if g.vi.direct == nil {
+				g.vi.direct = map[Handle]directRegion{}
+			}
+			g.im = im
+			g.vi.direct[g.handle] = g.directRegion
+		}
+	}
+	l.importing = false
+}
+
+// importRegion imports one region, or returns nil if it cannot be used.
+func (l *link) importRegion(g grant) *vmmc.Import {
+	ctx, stop := context.WithTimeout(l.ctx, staleTime)
+	defer stop()
+	im, err := l.n.p.Import(ctx, l.key.process.Node, l.key.process.PID, g.id)
+	if err != nil {
+		return nil
+	}
+	pair.At("direct.imported")
+	if im.Path() != vmmc.PathMapped || uint64(im.Size()) != g.size {
+		_ = im.Close()
+		return nil
+	}
+	return im
+}
+
+// dropRevoked closes imports of regions that the peer has taken away. mu is held.
+func (l *link) dropRevoked() {
+	for id, im := range l.imports {
+		if im.Err() != nil {
+			delete(l.imports, id)
+			_ = im.Close()
+		}
+	}
+}
+
+// closeImports ends the imports of a link that is over.
+func (l *link) closeImports() {
+	l.n.mu.Lock()
+	defer l.n.mu.Unlock()
+	for id, im := range l.imports {
+		delete(l.imports, id)
+		_ = im.Close()
+	}
+}
+
+// goDirect does the current RDMA operation directly. It reports whether it has; otherwise it goes by
+// messages. It may not pass an RDMA operation of the VI that is under way. mu is held.
+func (vi *VI) goDirect(d *Descriptor) bool {
+	if vi.direct == nil || vi.reading > 0 || vi.writing > 0 || d.Control&opBits == OpSendReceive {
+		return false
+	}
+	g, ok := vi.direct[d.Remote.Handle]
+	total := uint64(vi.left)
+	if !ok || d.Remote.Address < g.base || d.Remote.Address-g.base > g.size ||
+		total > g.size-(d.Remote.Address-g.base) || !isWords(d) ||
+		vi.n.protected(d.Segments, vi.attr.Tag) {
+		return false
+	}
+	l := vi.link
+	l.busy.Store(1)
+	if l.gate.Load() != g.grant {
+		l.busy.Store(0)
+		delete(vi.direct, d.Remote.Handle)
+		return false
+	}
+	pair.At("direct.begun")
+	err := g.move(d)
+	l.busy.Store(0)
+	if err != nil && g.im.Err() != nil { // revoked
+		delete(vi.direct, d.Remote.Handle)
+	}
+	return err == nil
+}
+
+// isWords reports whether an operation is one of whole words, as Send and Get are.
+func isWords(d *Descriptor) bool {
+	n := int(d.Remote.Address)
+	for i := range d.Segments {
+		n |= len(d.Segments[i].Data)
+	}
+	return n%vmmcWord == 0
+}
+
+// vmmcWord is the size of a word of package vmmc.
+const vmmcWord = 4
+
+// move does the operation.
+func (g *directRegion) move(d *Descriptor) error {
+	off := int(d.Remote.Address - g.base)
+	for i := range d.Segments {
+		b := d.Segments[i].Data
+		if d.Control&opBits == OpRDMARead {
+			if err := g.im.Get(pair.NoWait, b, off); err != nil {
+				return err
+			}
+			off += len(b)
+			continue
+		}
+		for len(b) > 0 {
+			n := min(len(b), directChunk)
+			if err := g.im.Send(pair.NoWait, b[:n], off); err != nil {
+				return err
+			}
+			b, off = b[n:], off+n
+		}
+	}
+	return nil
+}
