@@ -104,6 +104,14 @@ it has arrived, one after another and by remote memory also 4 at once, beside se
 as much without an answer. What is timed comes after 60 ms of calls, by which the kernel
 has put both ends on processors of their own. What a reading of the clock takes is taken
 off null calls, as for latency, but not off peers'.`},
+	"c": {"Measure the library for C", `Measure vmmc_SendData between two processes in C beside sends by address in Go, in
+turns. VALUE is C's and LIMIT is Go's. one way: half the round trip of a message that
+the far end answers with one of the same size. On one node a C program polls its own
+memory for it, and between nodes it calls vmmcx_wait_word. back to back: the mean time
+of a message to successive addresses, until the far end has answered that the last one
+has arrived. The ends in C are vmmc/bench-c, which "make -C c install" installs beside
+the library. Without it there are no figures. On one node each end in C has a processor
+of its own, as the ends in Go settle on two. They are not pinned otherwise, nor encrypted.`},
 }
 
 // newBenchOf is the command of one measurement.

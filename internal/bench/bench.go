@@ -42,6 +42,7 @@ type Config struct {
 	Pin    string   `json:"pin"`   // "", Same or Apart
 	// Whose calls are measured beside ours; C's are added where they can be.
 	Peers []Peer `json:"peers"`
+	C     Peer   `json:"c"` // both ends in C, where they can be measured; [Run] finds them
 
 	Pings   []Peer `json:"pings"`   // whose latency is
 	Streams []Peer `json:"streams"` // whose bandwidth is
@@ -88,6 +89,11 @@ func Run(ctx context.Context, c Config, to Sink) (err error) {
 			c.Peers = append([]Peer{p}, c.Peers...)
 		} else {
 			fmt.Fprintf(to.Log, "rpc: calls of libtirpc are not measured: %v\n", err)
+		}
+	}
+	if slices.Contains(c.What, "c") {
+		if err := c.whyNotC(); err != nil {
+			fmt.Fprintf(to.Log, "c: the library for C is not measured: %v\n", err)
 		}
 	}
 	at := sites(c)

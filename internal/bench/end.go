@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/baseline"
 	"github.com/vmmc-go/vmmc/internal/unix"
+	"github.com/vmmc-go/vmmc/manual"
 )
 
 // inboxID is what each end exports for the other's messages.
@@ -39,12 +40,16 @@ type end struct {
 	done  int
 	total int
 
-	settles bool          // nothing else says where the ends run
-	socket  string        // of this end's node
-	handled *vmmc.Export  // of the far end: with a handler
-	final   atomic.Uint32 // the word after which that one says that it is over
-	over    chan struct{}
-	crowd   []crowded // of the far end: many exports
+	settles bool   // nothing else says where the ends run
+	socket  string // of this end's node
+	dest    manual.DestSpace
+	addr    manual.ProxyAddr // of the other's inbox
+
+	farSocket string        // of the other end's node
+	handled   *vmmc.Export  // of the far end: with a handler
+	final     atomic.Uint32 // the word after which that one says that it is over
+	over      chan struct{}
+	crowd     []crowded // of the far end: many exports
 
 	introduced *baseline.Introduced // on one node: for the limit of first imports
 	rpc        *rpcServer
@@ -66,8 +71,10 @@ const markSize = 64
 // introduction is the first thing that each end says to the other.
 type introduction struct {
 	Node string
-	PID  vmmc.PID
-	TCP  string
+	// The node's socket.
+	Socket string
+	PID    vmmc.PID
+	TCP    string
 }
 
 // RunEnd is what a child does: args are the role, the node's socket and the
@@ -168,7 +175,7 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	if e.in, err = e.p.Export(inboxID, m.Bytes()); err != nil {
 		return err
 	}
-	me := introduction{Node: e.p.Node().String(), PID: e.p.PID()}
+	me := introduction{Node: e.p.Node().String(), Socket: e.socket, PID: e.p.PID()}
 	if e.Path == Remote && near {
 		// the limit is what TCP can do, and what BBR paces is a draw of two speeds
 		lc := net.ListenConfig{Control: unix.BeginUnpaced}
@@ -187,8 +194,11 @@ func (e *end) meet(ctx context.Context, near bool) error {
 	if e.node, err = e.p.NameToNode(other.Node); err != nil {
 		return err
 	}
-	e.pid = other.PID
+	e.pid, e.farSocket = other.PID, other.Socket
 	if e.out, err = e.p.Import(ctx, e.node, e.pid, inboxID); err != nil {
+		return err
+	}
+	if e.addr, err = e.dest.Add(e.out); err != nil {
 		return err
 	}
 	if e.dials = other.TCP; e.Path == Remote {

@@ -81,7 +81,7 @@ func (e *end) ping(ctx context.Context, j job, each func(time.Duration)) error {
 	for v := j.First; v != j.First+uint32(j.N); v++ {
 		binary.LittleEndian.PutUint32(src[j.Size-4:], v)
 		start := clock.Now()
-		if err := e.out.Send(ctx, src, j.At); err != nil {
+		if err := e.post(ctx, j, src); err != nil {
 			return err
 		}
 		if err := e.await(ctx, j.At+j.Size, v); err != nil {
@@ -109,7 +109,7 @@ func pong(ctx context.Context, e *end, j job) ([]float64, error) {
 			return nil, err
 		}
 		binary.LittleEndian.PutUint32(src[j.Size-4:], v)
-		if err := e.out.Send(ctx, src, j.At); err != nil {
+		if err := e.post(ctx, j, src); err != nil {
 			return nil, err
 		}
 	}

@@ -57,6 +57,7 @@ func measurements() []measurement {
 		{"scale", []int{1000}, true, false, scale},
 		{"breakdown", []int{64}, false, false, breakdown},
 		{"rpc", []int{1 << 20}, true, false, rpc},
+		{"c", []int{64, 64 << 10, 1 << 20}, false, false, inC},
 	}
 }
 
@@ -69,6 +70,7 @@ var jobs = map[string]farJob{
 	"count":     count,
 	"arrivals":  arrivals,
 	"bursts":    takeBursts,
+	"flagged":   flagged,
 	"confirm":   confirm,
 	"handle":    handle,
 	"signalled": signalled,

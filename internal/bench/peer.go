@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -61,10 +62,10 @@ type half struct {
 	out *bufio.Reader
 }
 
-func startHalf(ctx context.Context, command []string, args ...string) (*half, error) {
+func startHalf(ctx context.Context, env, command []string, args ...string) (*half, error) {
 	ctx, cut := context.WithCancel(ctx)
 	c := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], args...)...)
-	c.Stderr, c.WaitDelay = os.Stderr, time.Second
+	c.Stderr, c.WaitDelay, c.Env = os.Stderr, time.Second, env
 	in, err := c.StdinPipe()
 	if err != nil {
 		cut()
@@ -114,10 +115,21 @@ func endAll(running []*peer) (err error) {
 }
 
 // start runs a peer's server, in the far end's network, and its client.
-func (e *end) start(ctx context.Context, p Peer, does string) (r *peer, err error) {
+func (e *end) start(ctx context.Context, p Peer, does string) (*peer, error) {
+	return e.startOn(ctx, p, does, "", "")
+}
+
+// startOn is start of a peer that joins nodes by these sockets.
+func (e *end) startOn(ctx context.Context, p Peer, does, near, far string) (r *peer, err error) {
 	r = &peer{Peer: p}
+	joins := func(socket string) []string {
+		if socket == "" {
+			return nil
+		}
+		return append(env.All(), "VMMC_SOCKET="+socket)
+	}
 	err = unix.InNetwork(e.Far.Network, func() (err error) {
-		r.server, err = startHalf(ctx, p.Command, "serve", e.Path, e.farHost())
+		r.server, err = startHalf(ctx, joins(far), p.Command, "serve", e.Path, e.farHost())
 		return err
 	})
 	if err != nil {
@@ -125,7 +137,7 @@ func (e *end) start(ctx context.Context, p Peer, does string) (r *peer, err erro
 	}
 	at, err := r.server.out.ReadString('\n')
 	if err == nil {
-		r.client, err = startHalf(ctx, p.Command, does, strings.TrimSpace(at))
+		r.client, err = startHalf(ctx, joins(near), p.Command, does, strings.TrimSpace(at))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", p.Name, err), r.server.end())

@@ -25,8 +25,8 @@ const (
 // protocolVersion is what the daemon of this release speaks with processes.
 var protocolVersion = strconv.Itoa(nodeproto.Version)
 
-// libraryDirs are where the dynamic linker looks for libraries, as far as files say it.
-func libraryDirs() []string {
+// LibraryDirs are where the dynamic linker looks for libraries, as far as files say it.
+func LibraryDirs() []string {
 	dirs := filepath.SplitList(env.Get("LD_LIBRARY_PATH"))
 	files, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
 	for _, name := range append([]string{"/etc/ld.so.conf"}, files...) {
@@ -68,7 +68,7 @@ func cLibrary(_ context.Context, n *Node) []Finding {
 	const again = "install both parts of one release again: make -C c install"
 	dirs := n.LibraryDirs
 	if dirs == nil {
-		dirs = libraryDirs()
+		dirs = LibraryDirs()
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, cPart)

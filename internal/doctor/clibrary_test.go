@@ -81,7 +81,7 @@ func TestCLibrary(t *testing.T) {
 // Programs of the system find the library by these.
 func TestLibraryDirs(t *testing.T) {
 	t.Setenv("LD_LIBRARY_PATH", "/first:/second")
-	dirs := strings.Join(libraryDirs(), " ")
+	dirs := strings.Join(LibraryDirs(), " ")
 	if !strings.HasPrefix(dirs, "/first /second ") || !strings.Contains(dirs, " /usr/local/lib ") {
 		t.Errorf("libraries are looked for in %s", dirs)
 	}
