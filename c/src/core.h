@@ -29,12 +29,21 @@ struct thread {
     char text[VMMCB_TEXT];        /* of the last call that failed */
 };
 
+/* Of the library alone: so that no address of it is looked up. */
+#pragma GCC visibility push(hidden)
+
 extern struct vmmcb_shared *vmmc_shared;
 extern void (*vmmc_go_now)(struct vmmcb_record *);
 
 /* load.c */
 int vmmc_ready(void);
 int vmmc_loaded(void);
+
+/*
+ * The word that vmmc_ready looks at once the Go part is loaded: not 0, but in a child of fork. Before
+ * that it is another word, which is 0.
+ */
+extern const uint32_t *vmmc_live;
 
 /* signals.c */
 typedef struct {
@@ -68,25 +77,27 @@ int vmmc_on_alternate_stack(void);
 
 #define VMMC_FRAME(address) ((address) & (((uint64_t)1 << VMMCB_FRAME_BITS) - 1))
 
-/*
- * Returns 1 for a caller that must leave the epoch, 0 for one that interrupts a call which does,
- * and -1 where there is none left. See epoch.c.
- */
-static inline int vmmc_enter_epoch(struct thread *t, uintptr_t frame) {
-    if (UNLIKELY(!t->epoch) && !vmmc_take_epoch(t)) {
-        return -1;
-    }
-    uint64_t now = __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED);
-    if (UNLIKELY(now & 1) && vmmc_interrupts(now, frame)) {
-        return 0;
-    }
-    now = ++t->epochs << VMMCB_FRAME_BITS | VMMC_FRAME(frame) | 1;
+/* The thread has an epoch, which is even or of a call that was left. */
+static inline void vmmc_begin_epoch(struct thread *t, uintptr_t frame) {
+    uint64_t now = ++t->epochs << VMMCB_FRAME_BITS | VMMC_FRAME(frame) | 1;
     if (LIKELY(!__atomic_load_n(&vmmc_shared->barriers, __ATOMIC_RELAXED))) {
         __atomic_store_n(&t->epoch->now, now, __ATOMIC_RELAXED);
         atomic_signal_fence(memory_order_seq_cst); /* Go's membarrier does the rest */
     } else {
         __atomic_exchange_n(&t->epoch->now, now, __ATOMIC_SEQ_CST);
     }
+}
+
+/*
+ * Returns 1 for a caller that must leave the epoch, and 0 for one that interrupts a call which does.
+ * The thread has an epoch. See epoch.c.
+ */
+static inline int vmmc_enter_epoch(struct thread *t, uintptr_t frame) {
+    uint64_t now = __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED);
+    if (UNLIKELY(now & 1) && vmmc_interrupts(now, frame)) {
+        return 0;
+    }
+    vmmc_begin_epoch(t, frame);
     return 1;
 }
 
@@ -121,17 +132,18 @@ int vmmc_debug_level(void);
 
 /*
  * The number of the import whose slots an address lies in, VMMCB_NO_IMPORT for those of none, and 0
- * outside of DestSpace.
+ * outside of DestSpace. The Go part is loaded, and the address has at most VMMCB_ADDR_BITS.
  */
-static inline uint32_t vmmc_import_at(uintptr_t a) {
-    struct vmmcb_shared *s = vmmc_shared;
-    if (!s || a >> VMMCB_ADDR_BITS != 0) {
-        return 0;
-    }
-    uint32_t *leaf = __atomic_load_n(&s->top[a >> VMMCB_TOP_SHIFT], __ATOMIC_ACQUIRE);
+static inline uint32_t vmmc_number_at(uintptr_t a) {
+    uint32_t *leaf = __atomic_load_n(&vmmc_shared->top[a >> VMMCB_TOP_SHIFT], __ATOMIC_ACQUIRE);
     return leaf ? __atomic_load_n(&leaf[a >> VMMCB_SLOT_SHIFT & (VMMCB_SLOTS - 1)],
                                   __ATOMIC_ACQUIRE)
                 : 0;
+}
+
+/* The same of any address, at any time. */
+static inline uint32_t vmmc_import_at(uintptr_t a) {
+    return vmmc_shared && a >> VMMCB_ADDR_BITS == 0 ? vmmc_number_at(a) : 0;
 }
 
 int vmmc_in_dest_space(uintptr_t a);
@@ -144,5 +156,7 @@ int vmmc_choose_polling(void);
 void vmmc_queue_running(struct thread *t, struct vmmcb_record *r);
 /* A thread ends that may have left a handler by siglongjmp. */
 void vmmc_stop_running(struct thread *t);
+
+#pragma GCC visibility pop
 
 #endif

@@ -51,6 +51,9 @@ static int failed(char *why, int code, const char *text) {
     return code;
 }
 
+static const uint32_t not_loaded;
+const uint32_t *vmmc_live = &not_loaded;
+
 int vmmc_loaded(void) { return atomic_load_explicit(&loaded, memory_order_acquire); }
 
 /* Returns 0, or an error with its text in `why`. */
@@ -288,6 +291,8 @@ int vmmc_ready(void) {
             code = load(t, why);
             if (code == 0) {
                 atomic_store_explicit(&loaded, 1, memory_order_release);
+                struct alive *a = atomic_load(&alive);
+                __atomic_store_n(&vmmc_live, (const uint32_t *)&a->alive, __ATOMIC_RELEASE);
             }
         }
         pthread_mutex_unlock(&loading);

@@ -52,26 +52,16 @@ static uint64_t longest_now(int get, uint32_t how, uint32_t mapped) {
 }
 
 /*
- * Sends or gets on the mapped path, without Go. A VMMC_MAPPED_ value; after VMMC_MAPPED_FINISH *p is
- * the place. A program may leave it by siglongjmp or pthread_exit: it holds nothing but the epoch.
+ * Sends or gets on import i's path, in an epoch. A VMMC_MAPPED_ value; after VMMC_MAPPED_FINISH *p is
+ * the place.
  */
-__attribute__((noinline)) static int transfer_mapped(int get, void *local, uintptr_t far,
-                                                     uint64_t bytes, struct place *p) {
-    uint32_t i = vmmc_import_at(far);
-    struct thread *t;
-    if (i == 0 || i >= VMMCB_IMPORTS || !(t = vmmc_thread())) {
-        return VMMC_MAPPED_SLOW;
-    }
-    int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
-    if (UNLIKELY(entered < 0)) {
-        return VMMC_MAPPED_SLOW;
-    }
+VMMC_INLINE int transfer_inside(struct thread *t, uint32_t i, int get, void *local, uintptr_t far,
+                                uint64_t bytes, struct place *p) {
     int done = VMMC_MAPPED_SLOW;
     const struct vmmcb_path *path = __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_SEQ_CST);
+    uint64_t off;
     /* The entry may be another import's by now; what the path says is of one import. */
-    if (LIKELY(path && far >= path->begin && far - path->begin <= path->size &&
-               bytes <= path->size - (far - path->begin))) {
-        uint64_t off = far - path->begin;
+    if (LIKELY(path && (off = far - path->begin) <= path->size && bytes <= path->size - off)) {
         if (get) {
             done = vmmc_mapped_get(path, off, local, bytes, vmmc_lane(t));
         } else {
@@ -81,16 +71,63 @@ __attribute__((noinline)) static int transfer_mapped(int get, void *local, uintp
             *p = (struct place){i, path->handle, off, 1};
         }
     }
-    if (LIKELY(entered)) {
+    return done;
+}
+
+/*
+ * The same without Go, for arguments that were checked. A program may leave it by siglongjmp or
+ * pthread_exit: it holds nothing but the epoch.
+ */
+__attribute__((noinline)) static int transfer_mapped(int get, void *local, uintptr_t far,
+                                                     uint64_t bytes, struct place *p) {
+    uint32_t i = vmmc_import_at(far);
+    struct thread *t;
+    if (i == 0 || i >= VMMCB_IMPORTS || !(t = vmmc_thread()) || (!t->epoch && !vmmc_take_epoch(t))) {
+        return VMMC_MAPPED_SLOW;
+    }
+    int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
+    int done = transfer_inside(t, i, get, local, far, bytes, p);
+    if (entered) {
         vmmc_leave_epoch(t);
     }
     return done;
 }
 
-/* Sends or gets: `local` is this process's memory, `far` an address in DestSpace. */
-static int transfer(uint32_t op, const void *local, const void *far, uint32 nwords, uint32_t how,
-                    vmmc_async_handle_t *request) {
-    struct place p;
+/*
+ * The same for the most usual case: a thread that has an epoch and interrupts no transfer of its own,
+ * and a message of one piece. Anything else, bad arguments too, is VMMC_MAPPED_SLOW: `transfer` finds
+ * out what it is. The tests are those that `transfer` makes, in as few instructions as they need.
+ */
+VMMC_INLINE int transfer_short(int get, void *local, const void *remote, uint32 nwords,
+                               struct place *p) {
+    uintptr_t near = (uintptr_t)local, far = (uintptr_t)remote;
+    struct thread *t = vmmc_self;
+    const uint32_t *live = __atomic_load_n(&vmmc_live, __ATOMIC_ACQUIRE);
+    if (UNLIKELY(!t || !t->epoch || nwords - 1 >= VMMC_PIECE / 4 || near == 0 ||
+                 ((near | far) & 3) != 0 || (near | far) >> VMMCB_ADDR_BITS != 0 ||
+                 __atomic_load_n(live, __ATOMIC_RELAXED) == 0)) {
+        return VMMC_MAPPED_SLOW;
+    }
+    uint32_t i = vmmc_number_at(far);
+    if (UNLIKELY(i - 1 >= VMMCB_IMPORTS - 1 || vmmc_number_at(near) != 0 ||
+                 __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED) & 1)) {
+        return VMMC_MAPPED_SLOW;
+    }
+    vmmc_begin_epoch(t, (uintptr_t)__builtin_frame_address(0));
+    int done = transfer_inside(t, i, get, local, far, (uint64_t)nwords * 4, p);
+    vmmc_leave_epoch(t);
+    return done;
+}
+
+/*
+ * Sends or gets: `local` is this process's memory, `far` an address in DestSpace. The mapped path has
+ * returned `done` and, with VMMC_MAPPED_FINISH, has stored the message there.
+ */
+__attribute__((noinline)) static int transfer(uint32_t op, const void *local, const void *far,
+                                              uint32 nwords, uint32_t how,
+                                              vmmc_async_handle_t *request, int done,
+                                              const struct place *stored) {
+    struct place p = {0};
     uint64_t bytes = (uint64_t)nwords * 4;
     int get = op == VMMCB_GET;
     if (request) {
@@ -114,15 +151,20 @@ static int transfer(uint32_t op, const void *local, const void *far, uint32 nwor
         return vmmc_fail(vmmcErr_BadArg, get ? "get: the destination is no memory of this process"
                                              : "send: the source is no memory of this process");
     }
-    int done = how == 0 ? transfer_mapped(get, (void *)local, (uintptr_t)far, bytes, &p)
-                        : VMMC_MAPPED_SLOW;
-    if (LIKELY(done == VMMC_MAPPED_DONE)) {
-        return 0;
+    if (how == 0 && done == VMMC_MAPPED_SLOW) {
+        done = transfer_mapped(get, (void *)local, (uintptr_t)far, bytes, &p);
+        stored = &p;
+        if (done == VMMC_MAPPED_DONE) {
+            return 0;
+        }
     }
     if ((code = vmmc_ready()) != 0) { /* a handler may have forked meanwhile: this is the child */
         return code;
     }
     int finish = done == VMMC_MAPPED_FINISH && !get;
+    if (finish) {
+        p = *stored;
+    }
     code = finish ? 0 : find((uintptr_t)far, bytes, &p);
     if (code != 0) {
         return vmmc_fail(code, get ? "get: the source does not lie within one import"
@@ -161,30 +203,46 @@ static int transfer(uint32_t op, const void *local, const void *far, uint32 nwor
 }
 
 API vmmc_result_t vmmc_SendData(int32 *src, int32 *dst, uint32 nwords) {
-    return transfer(VMMCB_SEND, src, dst, nwords, 0, NULL);
+    struct place p;
+    int done = transfer_short(0, src, dst, nwords, &p);
+    if (LIKELY(done == VMMC_MAPPED_DONE)) {
+        return 0;
+    }
+    return transfer(VMMCB_SEND, src, dst, nwords, 0, NULL, done, &p);
+}
+
+API vmmc_result_t vmmc_GetData(int32 *dst, int32 *src, uint32 nwords) {
+    struct place p;
+    int done = transfer_short(1, dst, src, nwords, &p);
+    if (LIKELY(done == VMMC_MAPPED_DONE)) {
+        return 0;
+    }
+    return transfer(VMMCB_GET, dst, src, nwords, 0, NULL, done, &p);
+}
+
+/* Sends or gets as the mapped path of C does not. */
+static int transfer_in_go(uint32_t op, const void *local, const void *far, uint32 nwords,
+                          uint32_t how, vmmc_async_handle_t *request) {
+    return transfer(op, local, far, nwords, how, request, VMMC_MAPPED_SLOW, NULL);
 }
 
 API vmmc_result_t vmmc_SendDataNotify(int32 *src, int32 *dst, uint32 nwords) {
-    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_NOTIFY, NULL);
+    return transfer_in_go(VMMCB_SEND, src, dst, nwords, VMMCB_NOTIFY, NULL);
 }
 
 API vmmc_result_t vmmc_SendDataAsync(int32 *src, int32 *dst, uint32 nwords,
                                      vmmc_async_handle_t *handle) {
-    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC, handle);
+    return transfer_in_go(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC, handle);
 }
 
 API vmmc_result_t vmmc_SendDataAsyncNotify(int32 *src, int32 *dst, uint32 nwords,
                                            vmmc_async_handle_t *handle) {
-    return transfer(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC | VMMCB_NOTIFY, handle);
-}
-
-API vmmc_result_t vmmc_GetData(int32 *dst, int32 *src, uint32 nwords) {
-    return transfer(VMMCB_GET, dst, src, nwords, 0, NULL);
+    return transfer_in_go(VMMCB_SEND, src, dst, nwords, VMMCB_ASYNC | VMMCB_NOTIFY, handle);
 }
 
 API vmmc_result_t vmmc_GetDataAsync(int32 *dst, int32 *src, uint32 nwords,
                                     vmmc_async_handle_t *handle) {
-    return transfer(VMMCB_GET, dst, src, nwords, VMMCB_ASYNC, handle);
+    return transfer_in_go(VMMCB_GET, dst, src, nwords, VMMCB_ASYNC, handle);
 }
 
 API vmmc_result_t vmmc_AsyncStatus(vmmc_async_handle_t *handle) {

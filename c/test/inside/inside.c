@@ -92,6 +92,53 @@ static void probe(void) {
 }
 
 /*
+ * Runs the paths whose instructions internal/instrcount counts in its parent, which traces this
+ * thread from one mark to the next one.
+ */
+static void mark(void) { syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 40 /* unix.Thread.Mark */); }
+
+/* The tracer holds a thread that sleeps like this. One of an idle Go part does not. */
+static void *sleep_on(void *unused) {
+    while (!unused) {
+        struct timespec t = {0, 1000000};
+        syscall(SYS_nanosleep, &t, NULL);
+    }
+    return NULL;
+}
+
+static void count_instructions(void) {
+    enum { ROUNDS = 11, PATHS = 7 };
+    int32 v[16] = {0};
+    char traced;
+    pthread_t t;
+    CHECK(pthread_create(&t, NULL, sleep_on, NULL) == 0);
+    struct both b = make(1024, 1);
+    printf("{\"Thread\":%ld,\"Rounds\":%d,\"Paths\":[\"nothing\",\"vmmc_SendData 4\","
+           "\"vmmc_SendData 8\",\"vmmc_SendData 64\",\"vmmc_GetData 4\",\"vmmc_GetData 8\","
+           "\"vmmc_GetData 64\"]}\n",
+           syscall(SYS_gettid), ROUNDS);
+    fflush(stdout);
+    WANT(vmmc_SendData(v, b.proxy, 16), 0);
+    WANT(vmmc_GetData(v, b.proxy, 16), 0);
+    CHECK(read(STDIN_FILENO, &traced, 1) == 1);
+    for (int path = 0; path < PATHS; path++) {
+        uint32 n = path % 3 == 1 ? 1 : path % 3 == 2 ? 2 : 16;
+        for (int i = 0; i < ROUNDS; i++) {
+            int code = 0;
+            mark();
+            if (path > 3) {
+                code = vmmc_GetData(v, b.proxy, n);
+            } else if (path > 0) {
+                code = vmmc_SendData(v, b.proxy, n);
+            }
+            mark();
+            WANT(code, 0);
+        }
+    }
+    mark(); /* the tracer lets the thread go here */
+}
+
+/*
  * Messages of the stream and asynchronous ones come before what is sent later on the mapped path.
  * Of another process: export 1 is mapped and has the flag in its last word, export 2 is not mapped.
  * That process answers in export 3 of this one.
@@ -336,6 +383,8 @@ int main(int argc, char **argv) {
     int a3 = argc > 3 ? atoi(argv[3]) : 0, a4 = argc > 4 ? atoi(argv[4]) : 0;
     if (strcmp(name, "probe") == 0) {
         probe();
+    } else if (strcmp(name, "count") == 0) {
+        count_instructions();
     } else if (strcmp(name, "order") == 0) {
         order(a2, a3, a4);
     } else if (strcmp(name, "closing") == 0) {
