@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 3
+#define VMMC_LAYOUT 4
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -49,7 +49,7 @@ enum {
     VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected
                        value; out: earlier value */
     VMMCB_WAIT_WORD, /* in: address, old value, milliseconds or all ones, 1 if the wait ends with an
-                       import, its handle */
+                       import, its handle, VMMCB_CHECK or VMMCB_POLL or 0 */
     VMMCB_PUBLISH,     /* in: an export's handle; data: a name */
     VMMCB_UNPUBLISH,   /* the same */
     VMMCB_IMPORT_NAME, /* in: milliseconds or all ones; data: a name; out: as VMMCB_IMPORT */
@@ -64,6 +64,12 @@ enum {
 
 /* Atomic operations. */
 enum { VMMCB_FETCH_ADD = 1, VMMCB_SWAP, VMMCB_COMPARE_AND_SWAP };
+
+/*
+ * Of VMMCB_WAIT_WORD, for vmmcgo_now: only check the arguments; poll sockets and the word for some
+ * microseconds, and answer VMMCB_WOULD_WAIT if the word is still the same.
+ */
+enum { VMMCB_CHECK = 1, VMMCB_POLL };
 
 /* Flags of VMMCB_SEND and VMMCB_GET. */
 #define VMMCB_NOTIFY 1u
@@ -189,6 +195,7 @@ struct vmmcb_shared {
     struct vmmcb_epoch *epochs;   /* VMMCB_EPOCHS of them */
     uint32_t epochs_used;         /* how many were ever taken */
     uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
+    uint32_t ended;               /* how many exports and imports the program has closed */
 };
 
 #endif

@@ -13,6 +13,8 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+#define VMMC_WAITS 8 /* words of which a thread remembers that it may wait for them */
+
 /*
  * What the library knows of a thread. It is made by the thread's first call that needs Go, and
  * freed when the thread ends.
@@ -26,7 +28,14 @@ struct thread {
     int in_handler;               /* reports whether it runs a notification handler */
     struct vmmcb_epoch *epoch;    /* NULL until its first transfer on a mapped path */
     uint64_t epochs;              /* how often it has entered one */
-    char text[VMMCB_TEXT];        /* of the last call that failed */
+    /* Words that it has waited for with arguments that Go has found right, at a time when
+       `ended` was this. An ended export or import makes all of them unknown. */
+    struct {
+        const int32_t *word;
+        uint64_t from; /* the import's handle, 0 for none */
+        uint32_t ended;
+    } waits[VMMC_WAITS];
+    char text[VMMCB_TEXT]; /* of the last call that failed */
 };
 
 /* Of the library alone: so that no address of it is looked up. */

@@ -114,6 +114,47 @@ static void pause_processor(void) {
 #endif
 }
 
+/* Fills a record of a wait. `how` is VMMCB_CHECK, VMMCB_POLL or 0. */
+static void fill_wait(struct vmmcb_record *r, const int32 *word, int32 old, int milliseconds,
+                      const vmmc_imphandle_t *from, uint64_t how) {
+    r->in[0] = (uintptr_t)word;
+    r->in[1] = (uint32)old;
+    r->in[2] = milliseconds < 0 ? UINT64_MAX : (uint64_t)milliseconds;
+    r->in[3] = from != NULL;
+    r->in[4] = from ? from->vmmc_opaque : 0;
+    r->in[5] = how;
+}
+
+/*
+ * Has Go check the arguments of a wait, unless it has done so for this thread and no export or import
+ * was closed since. A word that has changed already would otherwise hide that the program may not
+ * wait for it.
+ */
+static int check_wait(struct thread *t, const int32 *word, const vmmc_imphandle_t *from) {
+    uint64_t h = from ? from->vmmc_opaque : 0;
+    uint32_t ended = __atomic_load_n(&vmmc_shared->ended, __ATOMIC_ACQUIRE);
+    unsigned i = (unsigned)(((uintptr_t)word / sizeof *word) ^ h) % VMMC_WAITS;
+    if (LIKELY(t->waits[i].word == word && t->waits[i].from == h && t->waits[i].ended == ended &&
+               (h != 0 || !from))) {
+        return 0;
+    }
+    t->waits[i].word = NULL; /* a signal handler may wait for another word meanwhile */
+    struct vmmcb_record *r = vmmc_begin(t, VMMCB_WAIT_WORD, 0);
+    if (!r) {
+        return vmmc_fail(vmmcErr_NoMem, "wait for a word: no memory for a record");
+    }
+    fill_wait(r, word, 0, 0, from, VMMCB_CHECK);
+    vmmc_now(t, r);
+    int code = vmmc_end(t, r);
+    if (code == 0) {
+        t->waits[i].from = h;
+        t->waits[i].ended = ended;
+        atomic_signal_fence(memory_order_seq_cst);
+        t->waits[i].word = word;
+    }
+    return code;
+}
+
 API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
                                   vmmc_imphandle_t *from) {
     struct thread *t;
@@ -134,6 +175,9 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
     }
     t = vmmc_thread();
     if (t && !t->in_handler) { /* in a handler Go refuses the wait */
+        if ((code = check_wait(t, word, from)) != 0) {
+            return code;
+        }
         for (int i = 0; i < LOOKS; i++) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != old) {
                 return 0;
@@ -145,11 +189,11 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
     if (code != 0) {
         return code;
     }
-    r->in[0] = (uintptr_t)word;
-    r->in[1] = (uint32)old;
-    r->in[2] = milliseconds < 0 ? UINT64_MAX : (uint64_t)milliseconds;
-    r->in[3] = from != NULL;
-    r->in[4] = from ? from->vmmc_opaque : 0;
-    vmmc_queue(t, r);
+    /* Only Go reads sockets. For as long as a sleep and its end would take it polls on this thread. */
+    fill_wait(r, word, old, milliseconds, from, VMMCB_POLL);
+    if (t->in_handler || milliseconds == 0 || vmmc_now(t, r) == VMMCB_WOULD_WAIT) {
+        r->in[5] = 0;
+        vmmc_queue(t, r);
+    }
     return vmmc_end(t, r);
 }

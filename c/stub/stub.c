@@ -309,6 +309,9 @@ static int wait_word(struct vmmcb_record *r) {
     if (r->in[3] && !import_of(r->in[4])) {
         return (r->in[4] >> 20 & 15) == 1 ? vmmcErr_BadIbufState : vmmcErr_BadArg;
     }
+    if (r->in[5] != 0) {
+        return r->in[5] == VMMCB_CHECK ? 0 : VMMCB_WOULD_WAIT;
+    }
     for (int k = 0; k < MANY; k++) {
         if (!waits[k].r) {
             waits[k] = (struct wait){r, now_ms() + (int64_t)(r->in[2] & INT32_MAX)};
@@ -481,6 +484,7 @@ static int run(struct vmmcb_record *r) {
         }
         switch (r->op) {
         case VMMCB_UNEXPORT:
+            __atomic_fetch_add(&shared->ended, 1, __ATOMIC_SEQ_CST);
             if (blocked && jobs_in != jobs_out) {
                 return vmmcErr_BlockedNotifications;
             }
@@ -564,6 +568,7 @@ static int run(struct vmmcb_record *r) {
         give_import(r, i, e);
         return 0;
     case VMMCB_UNIMPORT:
+        __atomic_fetch_add(&shared->ended, 1, __ATOMIC_SEQ_CST);
         i = import_of(r->in[0]);
         if (!i) {
             return (r->in[0] >> 20 & 15) == 1 ? vmmcErr_BadIbufState : vmmcErr_BadArg;

@@ -82,6 +82,23 @@ static void waits(int32 *buf, int32 *p) {
     int32 *other = vmmcx_alloc(4096), *q;
     *buf = 0;
     WANT(vmmcx_wait_word(buf, 1, -1, NULL), 0);
+    /* The arguments are checked also where the word has changed already. */
+    vmmc_imphandle_t none = {0}, stale;
+    int32 *mine = vmmcx_alloc(4096);
+    WANT(vmmcx_wait_word(mine, 1, -1, NULL), vmmcErr_BadArg);
+    WANT(vmmc_ExportRecvBuf(mine, 1024, 9, NULL, BUF_READWRITE, 0, &h), 0);
+    stale = import_own(9, &q);
+    for (int i = 0; i < 2; i++) {
+        WANT(vmmcx_wait_word(mine, 1, -1, NULL), 0);
+        WANT(vmmcx_wait_word(mine, 1, -1, &stale), 0);
+        WANT(vmmcx_wait_word(mine, 1, -1, &none), vmmcErr_BadArg);
+    }
+    WANT(vmmc_UnimportRecvBuf(stale), 0);
+    WANT(vmmcx_wait_word(mine, 1, -1, NULL), 0);
+    WANT(vmmcx_wait_word(mine, 1, -1, &stale), vmmcErr_BadIbufState);
+    WANT(vmmc_UnexportRecvBuf(h), 0);
+    WANT(vmmcx_wait_word(mine, 1, -1, NULL), vmmcErr_BadArg);
+    WANT(vmmcx_free(mine), 0);
     WANT(vmmcx_wait_word(buf, 0, 0, NULL), vmmcErr_Timeout);
     WANT(vmmcx_wait_word(buf, 0, 20, NULL), vmmcErr_Timeout);
     for (; v < 6; v++) {

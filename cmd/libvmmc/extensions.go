@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
@@ -99,6 +100,26 @@ func (e *exports) wordAt(op string, address C.uint64_t) (vmmc.Word, error) {
 	}
 }
 
+// longestPoll is how long a wait stays on a thread of C, whose signals are blocked meanwhile.
+const longestPoll = 50 * time.Microsecond
+
+// pollWord waits for a word on a thread of C, for about as long as a wait of Go polls before it
+// sleeps. ctx has ended. ErrCanceled tells C to queue the wait.
+func (l *library) pollWord(ctx context.Context, w vmmc.Word, old uint32) error {
+	p, err := l.process(ctx)
+	if err != nil {
+		return err
+	}
+	// A wait may sleep after a few polls, on a processor that others want.
+	ctx, cancel := context.WithTimeout(context.Background(), longestPoll)
+	defer cancel()
+	err = p.WaitUntil(ctx, func() bool { return w.Load() != old })
+	if errors.Is(err, vmmc.ErrTimeout) {
+		return vmmc.ErrCanceled
+	}
+	return err
+}
+
 // waitWord is vmmcx_wait_word.
 func (l *library) waitWord(ctx context.Context, r *record) error {
 	const op = "wait for a word"
@@ -120,9 +141,15 @@ func (l *library) waitWord(ctx context.Context, r *record) error {
 			return &vmmc.Error{Op: op, Code: vmmc.ErrBadIbufState, Err: errors.New("the handle's import has ended, or is being made")}
 		}
 	}
+	old := uint32(r.in[1])
+	switch r.in[5] {
+	case C.VMMCB_CHECK:
+		return nil
+	case C.VMMCB_POLL:
+		return l.pollWord(ctx, w, old)
+	}
 	ctx, cancel := within(ctx, r.in[2])
 	defer cancel()
-	old := uint32(r.in[1])
 	if from != nil {
 		_, err = from.WaitWord(ctx, w, old)
 	} else {

@@ -123,6 +123,7 @@ func (l *library) onExport(ctx context.Context, r *record) error {
 		err = x.e.Close()
 		if err == nil {
 			l.exports.remove(r.in[0])
+			l.countEnded()
 		}
 		return err
 	case C.VMMCB_DATA_END:
@@ -242,6 +243,7 @@ func (l *library) unimport(r *record) error {
 	if !l.imports.remove(r.in[0]) { // another thread was quicker
 		return &vmmc.Error{Op: op, Code: vmmc.ErrBadIbufState, Err: errors.New("the handle's import has ended")}
 	}
+	l.countEnded()
 	l.shut(i)
 	if im := i.im.Load(); im != nil {
 		return im.Close()

@@ -249,6 +249,12 @@ func (l *library) importEntry(number uint32) *C.struct_vmmcb_import {
 		uintptr(number)*unsafe.Sizeof(C.struct_vmmcb_import{})))
 }
 
+// countEnded tells C that an export or import is closed: what it knows of their handles and addresses
+// may be wrong.
+func (l *library) countEnded() {
+	atomic.AddUint32((*uint32)(unsafe.Pointer(&l.shared.ended)), 1)
+}
+
 // open lets C find the import.
 func (l *library) open(i *imported, im *vmmc.Import) error {
 	begin, slots, err := l.space.take(uint64(im.Size()))
