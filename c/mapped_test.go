@@ -62,6 +62,20 @@ func runInside(t *testing.T, args ...string) {
 // Sends and gets on the mapped path enter Go not once, whatever their length.
 func TestMappedStaysInC(t *testing.T) { runInside(t, "probe") }
 
+// The same where the kernel has no membarrier for the process, so that C stores its epochs with
+// barriers of its own.
+func TestMappedWithoutMembarrier(t *testing.T) {
+	runInside(t, "unfenced", "probe")
+	runInside(t, "unfenced", "closing", "200")
+}
+
+// More threads than there are epochs.
+func TestEpochsRunOut(t *testing.T) { runInside(t, "crowd") }
+
+func TestLongImports(t *testing.T) { runInside(t, "lengths") }
+
+func TestPollModeWithoutDescriptor(t *testing.T) { runInside(t, "descriptor") }
+
 // Threads send and get while the import is closed and made again. Go collects often, and so unmaps
 // what nothing keeps.
 func TestMappedClosing(t *testing.T) {

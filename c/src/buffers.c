@@ -181,7 +181,7 @@ API vmmc_result_t vmmc_EndRedir(vmmc_exphandle_t bufHandle, uint32 *numWordsPtr,
     }
     int code = on_export("end a redirection: no memory for a record", VMMCB_END_REDIR, bufHandle,
                          out);
-    *numWordsPtr = (uint32)(out[0] / 4);
+    *numWordsPtr = vmmc_words(out[0]);
     *firstWordOffsetPtr = (uint32)(out[1] / 4);
     return code;
 }
@@ -226,7 +226,7 @@ API vmmc_result_t vmmc_ImportRecvBuf(vmmc_node_t node, vmmc_pid_t pid, uint32 rb
     if (vmmc_queue(t, r) == 0) {
         handle->vmmc_opaque = r->out[0];
         *proxyBuf = (int32 *)(uintptr_t)r->out[1];
-        *nwords = (uint32)(r->out[2] / 4);
+        *nwords = vmmc_words(r->out[2]);
     }
     return vmmc_end(t, r);
 }
@@ -263,7 +263,7 @@ API vmmc_result_t vmmc_ImportRecvBufStatus(vmmc_imphandle_t *handle, int32 **pro
     r->in[0] = handle->vmmc_opaque;
     if (vmmc_queue(t, r) == 0) {
         *proxyBuf = (int32 *)(uintptr_t)r->out[1];
-        *nwords = (uint32)(r->out[2] / 4);
+        *nwords = vmmc_words(r->out[2]);
     }
     return vmmc_end(t, r);
 }

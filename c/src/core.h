@@ -157,6 +157,11 @@ static inline uint32_t vmmc_import_at(uintptr_t a) {
 
 int vmmc_in_dest_space(uintptr_t a);
 
+/* An import's length in words. One of 16 GiB has one word more than the manual's type can say. */
+static inline uint32 vmmc_words(uint64_t bytes) {
+    return bytes / 4 <= UINT32_MAX ? (uint32)(bytes / 4) : UINT32_MAX;
+}
+
 /* handlers.c */
 int vmmc_start_handlers(void);
 int vmmc_choose_polling(void);

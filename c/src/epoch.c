@@ -10,11 +10,27 @@
 #define _GNU_SOURCE
 #include "core.h"
 
-/* Gives the thread an epoch. Reports whether it has one. */
+static _Atomic uint32_t held; /* how many are taken; a thread counts its own before it looks for it */
+static _Atomic uint32_t next; /* where the next search begins: behind the last one that was taken */
+
+/*
+ * Gives the thread an epoch. Reports whether it has one. Each transfer of a thread without one comes
+ * here, so where there is none it must not look at all of them.
+ */
 int vmmc_take_epoch(struct thread *t) {
     struct vmmcb_shared *s = vmmc_shared;
+    if (atomic_load_explicit(&held, memory_order_relaxed) >= VMMCB_EPOCHS) {
+        return 0;
+    }
     vmmc_mask old = vmmc_block_signals(VMMC_NO_SIGNAL);
-    for (uint32_t i = 0; !t->epoch && i < VMMCB_EPOCHS; i++) {
+    if (atomic_fetch_add(&held, 1) >= VMMCB_EPOCHS) {
+        atomic_fetch_sub(&held, 1);
+        vmmc_restore_signals(old);
+        return 0;
+    }
+    uint32_t first = atomic_load(&next);
+    for (uint32_t k = 0; !t->epoch && k < VMMCB_EPOCHS; k++) {
+        uint32_t i = (first + k) % VMMCB_EPOCHS;
         struct vmmcb_epoch *e = &s->epochs[i];
         uint32_t none = 0;
         if (__atomic_load_n(&e->taken, __ATOMIC_RELAXED) == 0 &&
@@ -25,7 +41,11 @@ int vmmc_take_epoch(struct thread *t) {
                                                              __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
             }
             t->epoch = e;
+            atomic_store(&next, i + 1);
         }
+    }
+    if (!t->epoch) {
+        atomic_fetch_sub(&held, 1);
     }
     vmmc_restore_signals(old);
     return t->epoch != NULL;
@@ -44,6 +64,8 @@ void vmmc_drop_epoch(struct thread *t) {
     if (t->epoch) {
         vmmc_leave_epoch(t);
         __atomic_store_n(&t->epoch->taken, 0, __ATOMIC_RELEASE);
+        atomic_store(&next, (uint32_t)(t->epoch - vmmc_shared->epochs)); /* few are ever used */
+        atomic_fetch_sub(&held, 1);
         t->epoch = NULL;
     }
 }

@@ -77,7 +77,7 @@ API vmmc_result_t vmmcx_import_name(const char *name, int milliseconds, vmmc_imp
     if (vmmc_queue(t, r) == 0) {
         handle->vmmc_opaque = r->out[0];
         *proxyBuf = (int32 *)(uintptr_t)r->out[1];
-        *nwords = (uint32)(r->out[2] / 4);
+        *nwords = vmmc_words(r->out[2]);
     }
     return vmmc_end(t, r);
 }

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,6 +28,9 @@ static int make_job(void) {
     struct vmmcb_record *r = vmmc_map(sizeof *r);
     int fd = r ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1;
     if (fd < 0) {
+        if (r) {
+            munmap(r, sizeof *r);
+        }
         return -1;
     }
     r->op = VMMCB_HANDLERS;

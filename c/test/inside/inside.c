@@ -4,6 +4,10 @@
  */
 #include "../prog.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+
 #include "core.h"
 
 /* How often C has entered Go, or asked its threads. */
@@ -89,6 +93,88 @@ static void probe(void) {
         WANT(vmmc_GetData(dst, r.proxy, 3), i == 1 ? vmmcErr_NoRights : 0);
     }
     printf("entries 0\n");
+}
+
+/* Lengths of imports of 16 GiB and more are as long as the type can say. */
+static void lengths(void) {
+    CHECK(vmmc_words(0) == 0 && vmmc_words(4096) == 1024);
+    CHECK(vmmc_words((1ull << 34) - 4) == UINT32_MAX);
+    CHECK(vmmc_words(1ull << 34) == UINT32_MAX && vmmc_words((1ull << 34) + 4096) == UINT32_MAX);
+}
+
+/* Poll mode that cannot have a descriptor leaves no memory behind. */
+static void no_descriptor(void) {
+    char text[256];
+    unsigned long before = 0, after = 0;
+    vmmc_MyNode(); /* joins the node, which takes descriptors */
+    int statm = open("/proc/self/statm", O_RDONLY);
+    struct rlimit was, none;
+    CHECK(statm >= 0 && getrlimit(RLIMIT_NOFILE, &was) == 0);
+    none = was;
+    none.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    for (int i = 0; i < 1000; i++) {
+        if (i == 1) {
+            CHECK(pread(statm, text, sizeof text, 0) > 0);
+            before = strtoul(text, NULL, 10);
+        }
+        CHECK(vmmcx_poll_fd() == vmmcErr_NoMem);
+    }
+    CHECK(pread(statm, text, sizeof text, 0) > 0);
+    after = strtoul(text, NULL, 10);
+    CHECK(after < before + 500); /* pages; each call would leave one */
+    CHECK(setrlimit(RLIMIT_NOFILE, &was) == 0);
+    CHECK(vmmcx_poll_fd() >= 0);
+}
+
+/*
+ * A thread that finds no epoch left enters Go, and looks at none of those of others: the pages of all
+ * but the first ones are not there.
+ */
+static struct both crowded;
+
+static void *send_without_epoch(void *unused) {
+    int32 v[3] = {7, 8, 9};
+    uint32_t before = entries();
+    WANT(vmmc_SendData(v, crowded.proxy, 3), 0);
+    CHECK(entries() == before + 1 && crowded.buf[2] == 9);
+    return unused;
+}
+
+static void crowd(void) {
+    static struct thread others[VMMCB_EPOCHS];
+    crowded = make(1024, 1);
+    int32 v = 1;
+    pthread_t t;
+    WANT(vmmc_SendData(&v, crowded.proxy, 1), 0); /* this thread takes the first one */
+    uint32_t n = 0;
+    while (n < VMMCB_EPOCHS && vmmc_take_epoch(&others[n])) {
+        n++;
+    }
+    CHECK(n == VMMCB_EPOCHS - 1);
+    char *rest = (char *)vmmc_shared->epochs + 4096;
+    size_t size = VMMCB_EPOCHS * sizeof *vmmc_shared->epochs - 4096;
+    CHECK(mprotect(rest, size, PROT_NONE) == 0);
+    CHECK(pthread_create(&t, NULL, send_without_epoch, NULL) == 0);
+    pthread_join(t, NULL);
+    CHECK(mprotect(rest, size, PROT_READ | PROT_WRITE) == 0);
+    vmmc_drop_epoch(&others[40000]); /* one that is given back is found */
+    CHECK(vmmc_take_epoch(&others[40000]) && !vmmc_take_epoch(&others[n]));
+}
+
+/* Has the kernel refuse membarrier, as a seccomp filter of a container may. */
+static void without_membarrier(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog prog = {sizeof code / sizeof *code, code};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
+    vmmc_MyNode();
+    CHECK(vmmc_shared->barriers == 1);
 }
 
 /*
@@ -380,9 +466,19 @@ static void forking(void) {
 
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "", *a2 = argc > 2 ? argv[2] : "";
+    if (strcmp(name, "unfenced") == 0) {
+        without_membarrier();
+        return main(argc - 1, argv + 1);
+    }
     int a3 = argc > 3 ? atoi(argv[3]) : 0, a4 = argc > 4 ? atoi(argv[4]) : 0;
     if (strcmp(name, "probe") == 0) {
         probe();
+    } else if (strcmp(name, "lengths") == 0) {
+        lengths();
+    } else if (strcmp(name, "descriptor") == 0) {
+        no_descriptor();
+    } else if (strcmp(name, "crowd") == 0) {
+        crowd();
     } else if (strcmp(name, "count") == 0) {
         count_instructions();
     } else if (strcmp(name, "order") == 0) {
