@@ -70,6 +70,13 @@ type Consumer[T any] struct {
 func Listen[T any](
 	ctx context.Context, p *vmmc.Process, name string, opts ...Option,
 ) (*Consumer[T], error) {
+	return listen[T](ctx, p, name, noRecords, opts)
+}
+
+// listen is Listen, of a queue of records if record is the length of the longest one.
+func listen[T any](
+	ctx context.Context, p *vmmc.Process, name string, record int, opts []Option,
+) (*Consumer[T], error) {
 	op := fmt.Sprintf("listen as queue %q", name)
 	if err := checkCall(ctx, op); err != nil {
 		return nil, err
@@ -86,6 +93,7 @@ func Listen[T any](
 		}
 		o(&c.opts)
 	}
+	c.opts.record = record
 	c.opts.setBounds()
 	if c.geometry, err = c.opts.laneGeometry(t.layout.Size); err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}

@@ -30,11 +30,16 @@ func (c *Consumer[T]) countEnd(l *lane) bool {
 	}
 	l.finished.Store(true)
 	c.finished++
-	if marked {
+	if marked && l.violation.Load() == nil {
 		return true
 	}
 	e := &LostError{Queue: c.name, Producer: l.im.Exporter(), Values: l.next - c.opts.start}
-	if e.Err = l.im.Err(); e.Err == nil {
+	if c.opts.record >= 0 {
+		e.Values = l.records
+	}
+	if v := l.violation.Load(); v != nil {
+		e.Err = v
+	} else if e.Err = l.im.Err(); e.Err == nil {
 		e.Err = errors.New("its end mark counts other values than those that it has put")
 	}
 	c.lost, c.untold = append(c.lost, e), append(c.untold, e)

@@ -39,28 +39,10 @@ func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
 		return v, err
 	}
 	defer c.sem.Release()
-	if err = c.fill(ctx); err == nil {
+	if _, err = c.takeOrWait(ctx, 1, c.into(c.one)); err == nil {
 		v = c.one[0]
 	}
 	return v, err
-}
-
-// fill waits for one value.
-func (c *Consumer[T]) fill(ctx context.Context) error {
-	for {
-		if err := c.lossError(); err != nil {
-			return err
-		}
-		if c.takeSome(c.one) > 0 {
-			return nil
-		}
-		if err := c.endError(); err != nil {
-			return err
-		}
-		if err := c.wait(ctx); err != nil {
-			return err
-		}
-	}
 }
 
 // GetSome takes as many values as are there and dst has room for, and waits while there is none. It
@@ -73,11 +55,16 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 		return 0, err
 	}
 	defer c.sem.Release()
-	for len(dst) > 0 {
+	return c.takeOrWait(ctx, len(dst), c.into(dst))
+}
+
+// takeOrWait takes up to most values of all lanes, and waits while there is none.
+func (c *Consumer[T]) takeOrWait(ctx context.Context, most int, take takeLane) (int, error) {
+	for most > 0 {
 		if err := c.lossError(); err != nil {
 			return 0, err
 		}
-		if n := c.takeSome(dst); n > 0 {
+		if n := c.takeByTurns(most, take); n > 0 {
 			return n, nil
 		}
 		if err := c.endError(); err != nil {
@@ -95,23 +82,32 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
+	err = c.try(func() error {
+		if ok = c.takeByTurns(1, c.into(c.one)) > 0; ok {
+			v = c.one[0]
+			return nil
+		}
+		return c.endError()
+	})
+	return v, ok, err
+}
+
+// try calls take with the consumer's lock, unless another call has it.
+func (c *Consumer[T]) try(take func() error) error {
 	if vmmc.InHandler() {
-		return v, false, checkCall(context.Background(), c.op())
+		return checkCall(context.Background(), c.op())
 	}
 	if !c.sem.TryAcquire() {
-		return v, false, nil
+		return nil
 	}
 	defer c.sem.Release()
 	if c.closed.Load() {
-		return v, false, closedError(c.op())
+		return closedError(c.op())
 	}
-	if err = c.lossError(); err != nil {
-		return v, false, err
+	if err := c.lossError(); err != nil {
+		return err
 	}
-	if c.takeSome(c.one) == 0 {
-		return v, false, c.endError()
-	}
-	return c.one[0], true, nil
+	return take()
 }
 
 // All takes all values, until the queue or the context ends, the queue is closed, or the loop is
@@ -130,8 +126,16 @@ func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
 	}
 }
 
-// takeSome takes values of all lanes, beginning behind the lane that gave the last one.
-func (c *Consumer[T]) takeSome(dst []T) (n int) {
+// takeLane takes values of a lane when n were taken of others, and returns how many it has taken.
+type takeLane func(l *lane, n int) int
+
+// into returns a takeLane that stores the values in dst.
+func (c *Consumer[T]) into(dst []T) takeLane {
+	return func(l *lane, n int) int { return c.take(l, dst[n:]) }
+}
+
+// takeByTurns takes up to most values of all lanes, beginning behind the lane that gave the last one.
+func (c *Consumer[T]) takeByTurns(most int, take takeLane) (n int) {
 	if c.ended {
 		return 0
 	}
@@ -139,13 +143,13 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 	for k := range lanes {
 		at := (first + k) % len(lanes)
 		l := lanes[at]
-		got := c.take(l, dst[n:])
+		got := take(l, n)
 		if got == 0 {
 			pair.At("lane.empty")
 			over := l.isOver() // before hasEnded: a mark may have arrived before the end
 			if over || c.hasEnded(l) {
 				// a value may have arrived before the end and after the first look
-				if got = c.take(l, dst[n:]); got == 0 {
+				if got = take(l, n); got == 0 {
 					c.finish(l, over)
 				}
 			}
@@ -153,7 +157,7 @@ func (c *Consumer[T]) takeSome(dst []T) (n int) {
 		if got > 0 {
 			c.firstLane = at + 1
 		}
-		if n += got; n == len(dst) {
+		if n += got; n == most {
 			break
 		}
 	}
@@ -168,15 +172,27 @@ func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
 		copy(c.values.Bytes(dst[n:n+1]), l.own.Bytes()[at:at+c.value])
 		pair.At("get.copied")
 		n++
-		_ = c.advance(l, 1) // each slot has its word
-		if l.next-l.acked >= c.quarter() {
-			c.acknowledge(l)
-		}
+		c.taken(l, 1)
 	}
-	if n > 0 && l.next != l.acked && !c.hasValue(l) {
-		c.acknowledgeSome(l)
+	if n > 0 {
+		c.acknowledgeRest(l)
 	}
 	return n
+}
+
+// taken goes on behind n values that were copied, and acknowledges each quarter of the slots.
+func (c *Consumer[T]) taken(l *lane, n uint64) {
+	_ = c.advance(l, n) // each slot has its word
+	if l.next-l.acked >= c.quarter() {
+		c.acknowledge(l)
+	}
+}
+
+// acknowledgeRest acknowledges what was taken of a lane that has no more values.
+func (c *Consumer[T]) acknowledgeRest(l *lane) {
+	if l.next != l.acked && !c.hasValue(l) {
+		c.acknowledgeSome(l)
+	}
 }
 
 // wait waits until a lane has a value or is over.

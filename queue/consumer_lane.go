@@ -29,6 +29,11 @@ type lane struct {
 	sending atomic.Bool    // reports whether a goroutine sends count, or has found that it cannot
 	word    [wordSize]byte // the count that is sent; guarded by sending
 
+	// records is how many records were taken, in a queue of records.
+	records uint64
+	// violation is what the producer has sent that none of this package sends.
+	violation atomic.Pointer[vmmc.Error]
+
 	// The rest is of queues that end.
 
 	// finished reports whether the producer was counted as one that has ended. Set under Consumer.mu.
@@ -138,10 +143,13 @@ func (c *Consumer[T]) abandonedLanes() (lanes []*lane) {
 	return lanes
 }
 
-// isOver reports whether the producer has ended. If it has died, or was closed after all values
+// isOver reports whether the producer has ended, or has violated the protocol. If it has died, or was closed after all values
 // were taken, all that arrives has arrived then. If its Close was given up, or its process was
 // closed without, its last values may still be in flight. They are lost.
 func (l *lane) isOver() bool {
+	if l.violation.Load() != nil {
+		return true
+	}
 	select {
 	case <-l.im.Done():
 		return true

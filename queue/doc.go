@@ -16,6 +16,9 @@
 // ([view.TypeError]). A producer whose program has another definition of the type is refused by
 // Dial with a [view.LayoutError], which names the field.
 //
+// A queue of records has byte slices instead, of any length up to a bound: [ListenBytes] and
+// [DialBytes]. All that is said of values here holds for records, too.
+//
 // # Guarantees
 //
 // The consumer gets the values of each producer in the order in which they were put, each whole,

@@ -79,6 +79,104 @@ func ExampleProducer() {
 	// 4 [{1 0 0} {2 0 0} {3 0 0} {4 0 0}] 0
 }
 
+// Records of different lengths.
+func ExampleListenBytes() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	lines, err := queue.ListenBytes(ctx, a, "lines", 1000)
+	check(err)
+	defer lines.Close()
+	q, err := queue.DialBytes(ctx, b, "lines")
+	check(err)
+
+	check(q.Put(ctx, []byte("one")))
+	n, err := q.PutAll(ctx, [][]byte{[]byte("a longer one"), nil})
+	check(err)
+	fmt.Println(n)
+	buf := make([]byte, 1000)
+	for range 3 {
+		line, err := lines.Get(ctx, buf) // lies in buf
+		check(err)
+		fmt.Printf("%q\n", line)
+	}
+	check(q.Close(ctx))
+	// Output:
+	// 2
+	// "one"
+	// "a longer one"
+	// ""
+}
+
+// Records that are taken by batches, one by one, and in a loop that ends with the queue.
+func ExampleByteConsumer() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	lines, err := queue.ListenBytes(ctx, a, "lines", 100, queue.Producers(1))
+	check(err)
+	defer lines.Close()
+	q, err := queue.DialBytes(ctx, b, "lines")
+	check(err)
+	_, err = q.PutAll(ctx, [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")})
+	check(err)
+
+	some := make([][]byte, 2)
+	n, err := lines.GetSome(ctx, some)
+	check(err)
+	fmt.Printf("%q\n", some[:n])
+	line, ok, err := lines.TryGet(nil)
+	check(err)
+	fmt.Printf("%q %t\n", line, ok)
+	closed := make(chan error, 1)
+	go func() { closed <- q.Close(ctx) }()
+	for line, err := range lines.All(ctx) {
+		var lost *queue.LostError
+		if errors.As(err, &lost) {
+			lines.Replace(lost) // another producer may dial
+			continue
+		}
+		check(err)
+		fmt.Printf("%q\n", line)
+	}
+	check(<-closed)
+	// Output:
+	// ["a" "b"]
+	// "c" true
+	// "d"
+}
+
+// Records are put while there is room for them.
+func ExampleByteProducer() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+	lines, err := queue.ListenBytes(ctx, a, "lines", 56, queue.Slots(4))
+	check(err)
+	defer lines.Close()
+	q, err := queue.DialBytes(ctx, b, "lines")
+	check(err)
+	n := 0
+	for {
+		ok, err := q.TryPut([]byte("a record"))
+		check(err)
+		if !ok {
+			break
+		}
+		n++
+	}
+	fmt.Println(n, q.Pending(), q.MaxLen())
+	for range n {
+		_, err := lines.Get(ctx, nil)
+		check(err)
+	}
+	check(q.Close(ctx))
+	fmt.Println(q.Pending())
+	// Output:
+	// 4 4 56
+	// 0
+}
+
 // A consumer that polls, and one that is closed.
 func ExampleConsumer() {
 	ctx := context.Background()

@@ -95,3 +95,27 @@ func ReadHeader(slots uint32, size, value int) error {
 
 // Lanes is how many producers the consumer has.
 func (c *Consumer[T]) Lanes() int { return len(*c.lanes.Load()) }
+
+// Values is how many values of all producers the consumer has.
+func (b *ByteConsumer) Values() int { return b.c.Values() }
+
+// Lanes is how many producers the consumer has.
+func (b *ByteConsumer) Lanes() int { return b.c.Lanes() }
+
+// Requests is how many processes dial.
+func (b *ByteConsumer) Requests() int { return b.c.Requests() }
+
+// Lane is what the producer can write to.
+func (b *ByteProducer) Lane() *vmmc.Import { return b.q.Lane() }
+
+// Process is the producer's.
+func (b *ByteProducer) Process() *vmmc.Process { return b.q.Process() }
+
+// ReadRecordHeader reads the length of the longest record of a lane with so many slots, of which its
+// header says that it is n.
+func ReadRecordHeader(slots uint64, n uint32) (int, error) {
+	var b [laneHeader]byte
+	binary.NativeEndian.PutUint32(b[recordOff:], n+1)
+	r := newGeometry(slots, valueSize)
+	return r.recordOf(b[:])
+}

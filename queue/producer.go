@@ -31,6 +31,8 @@ type Producer[T any] struct {
 	taken vmmc.Word // the consumer's acknowledgement, in own
 	marks bool      // reports whether the consumer wants the producer's states
 
+	record int // the length of the longest record, or noRecords
+
 	sem   *semaphore.Semaphore // The producer's lock. It guards what follows, up to put.
 	one   []T                  // one value, which must not lie on a stack
 	batch []byte               // the last message's slots
@@ -55,6 +57,16 @@ type Producer[T any] struct {
 //
 // Experimental: it may change in any release.
 func Dial[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T], error) {
+	q, err := dialAny[T](ctx, p, name)
+	if err == nil && q.record != noRecords {
+		err = fmt.Errorf("%s: %w", q.op("dial"), badHeader(errors.New("it is a queue of records")))
+		return nil, errors.Join(err, q.release())
+	}
+	return q, err
+}
+
+// dialAny makes a producer of values or records.
+func dialAny[T any](ctx context.Context, p *vmmc.Process, name string) (*Producer[T], error) {
 	op := fmt.Sprintf("dial queue %q", name)
 	if err := checkCall(ctx, op); err != nil {
 		return nil, err
@@ -144,7 +156,13 @@ func (q *Producer[T]) useHeader(ctx context.Context) error {
 	q.geometry, q.marks = r, binary.NativeEndian.Uint32(b[marksOff:]) != 0
 	q.put.Store(start)
 	q.taken.Store(uint32(start)) // the consumer stores here when it has taken a value
+	if q.record, err = r.recordOf(b[:]); err != nil {
+		return badHeader(err)
+	}
 	most := min(uint64(max(maxBatch/r.slot, 1)), r.quarter())
+	if q.record != noRecords {
+		most = max(most, slotsOf(q.record)) // a record is one message
+	}
 	q.batch = make([]byte, int(most)*r.slot)
 	q.makeQueued()
 	return nil
@@ -322,17 +340,9 @@ func (q *Producer[T]) putAll(ctx context.Context, vs []T, burst bool) (n int, er
 // sendAll is putAll when no earlier value is in doubt.
 func (q *Producer[T]) sendAll(ctx context.Context, vs []T, burst bool) (n int, err error) {
 	for n < len(vs) {
-		seen := q.taken.Load()
-		room, err := q.room()
+		room, err := q.waitRoom(ctx, 1)
 		if err != nil {
 			return n, err
-		}
-		if room == 0 {
-			pair.At("put.wait")
-			if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
-				return n, fmt.Errorf("there is no room: %w", err)
-			}
-			continue
 		}
 		pair.At("put.room")
 		first := q.put.Load()
@@ -345,32 +355,68 @@ func (q *Producer[T]) sendAll(ctx context.Context, vs []T, burst bool) (n int, e
 			pair.At("put.sent")
 			continue
 		}
-		run := min(uint64(len(vs)-n), room, uint64(len(q.batch)/q.slot), q.slots-first&(q.slots-1))
-		q.encode(q.batch, first, vs[n:n+int(run)])
-		pair.At("put.encoded")
-		err = q.lane.Send(ctx, q.batch[:int(run)*q.slot], q.offset(first+run-1))
-		if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		run := int(min(uint64(len(vs)-n), room, q.longestRun(first)))
+		q.encode(q.batch, first, vs[n:n+run])
+		sent, err := q.sendRun(ctx, first, run)
+		if n += sent; err != nil {
 			return n, err
 		}
-		pair.At("put.arrived")
-		n += int(run)
-		q.put.Store(first + run)
-		if err != nil {
-			q.inDoubt = int(run)
-			return n, err
-		}
-		pair.At("put.sent")
 	}
 	return n, nil
 }
 
+// waitRoom waits until there is room for n values, and returns for how many there is.
+func (q *Producer[T]) waitRoom(ctx context.Context, n uint64) (uint64, error) {
+	for {
+		seen := q.taken.Load()
+		room, err := q.room()
+		if err != nil || room >= n {
+			return room, err
+		}
+		pair.At("put.wait")
+		if _, err := q.lane.WaitWord(ctx, q.taken, seen); err != nil {
+			return 0, fmt.Errorf("there is no room: %w", err)
+		}
+	}
+}
+
+// longestRun is how many values a message can have whose first value has a number.
+func (q *Producer[T]) longestRun(first uint64) uint64 {
+	return min(uint64(len(q.batch)/q.slot), q.slots-first&(q.slots-1))
+}
+
+// sendRun sends the slots of a run of values, which are encoded in q.batch, as one message. It
+// returns how many values were put: all or none.
+func (q *Producer[T]) sendRun(ctx context.Context, first uint64, run int) (int, error) {
+	pair.At("put.encoded")
+	err := q.lane.Send(ctx, q.batch[:run*q.slot], q.offset(first+uint64(run)-1))
+	if err != nil && !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+		return 0, err
+	}
+	pair.At("put.arrived")
+	q.put.Store(first + uint64(run))
+	if err != nil {
+		q.inDoubt = run
+		return run, err
+	}
+	pair.At("put.sent")
+	return run, nil
+}
+
 // encode fills b with the slots of vs, the first of which has a number: the last one first.
 func (q *Producer[T]) encode(b []byte, first uint64, vs []T) {
-	number := q.number(first) // of all: the run ends where the slots do
+	b = b[:len(vs)*q.slot]
 	for i := range vs {
-		slot := b[(len(vs)-1-i)*q.slot:][:q.slot]
-		copy(slot, q.values.Bytes(vs[i:i+1]))
-		binary.NativeEndian.PutUint32(slot[q.slot-wordSize:], number)
+		copy(b[(len(vs)-1-i)*q.slot:], q.values.Bytes(vs[i:i+1]))
+	}
+	q.encodeNumbers(b, first)
+}
+
+// encodeNumbers ends each slot in b with its number.
+func (q *Producer[T]) encodeNumbers(b []byte, first uint64) {
+	number := q.number(first) // of all: the run ends where the slots do
+	for at := q.slot - wordSize; at < len(b); at += q.slot {
+		binary.NativeEndian.PutUint32(b[at:], number)
 	}
 }
 
@@ -382,14 +428,19 @@ func (q *Producer[T]) resend(ctx context.Context) error {
 		return nil
 	}
 	if err := q.lane.Send(ctx, q.batch[:q.inDoubt*q.slot], q.offset(q.put.Load()-1)); err != nil {
-		peer := q.lane.Exporter().String()
-		e := &vmmc.Error{Op: "send earlier values", Peer: peer, Code: vmmc.ErrUnreachable}
-		errors.As(err, &e.Code)
-		e.Err = errors.New(err.Error()) // without OutcomeUnknown: the new values were not put
-		return e
+		return q.knownError("send earlier values", err)
 	}
 	q.inDoubt = 0
 	return nil
+}
+
+// knownError is the error of sending what goes before the values of a call, which were not put: it is
+// not ErrOutcomeUnknown.
+func (q *Producer[T]) knownError(op string, err error) error {
+	e := &vmmc.Error{Op: op, Peer: q.lane.Exporter().String(), Code: vmmc.ErrUnreachable}
+	errors.As(err, &e.Code)
+	e.Err = errors.New(err.Error())
+	return e
 }
 
 // Pending is how many values are not known to be taken. It may be called at any time, also in a

@@ -38,6 +38,7 @@ const (
 	startOff   = 8  // 8 bytes: the number of the first value
 	countOff   = 16 // a word: the number of the value behind the last one, modulo 2^32
 	stateOff   = 20 // a word: the producer's state
+	recordOff  = 24 // a word: in a queue of records the length of the longest one, plus 1
 	laneHeader = 64
 )
 
@@ -111,7 +112,12 @@ type options struct {
 	bounded   bool // reports whether MaxProducers has set producers
 	total     int  // how many a queue that ends has in all
 	ends      bool // reports whether total bounds the number of producers
+
+	record int // the length of the longest record, or noRecords
 }
+
+// noRecords is the record length of a queue of values.
+const noRecords = -1
 
 var defaults = options{slots: 1024, producers: 1024}
 
@@ -184,8 +190,11 @@ func (o *options) laneGeometry(size int) (geometry, error) {
 	if o.producers < 1 {
 		return geometry{}, fmt.Errorf("%d producers: at least 1", o.producers)
 	}
+	if o.record < noRecords || o.record > maxRecord {
+		return geometry{}, fmt.Errorf("records of %d bytes: at least 0, and at most %d", o.record, maxRecord)
+	}
 	slots := uint64(1)
-	for slots < uint64(o.slots) {
+	for slots < max(uint64(o.slots), leastSlots(o.record)) {
 		slots *= 2
 	}
 	r := newGeometry(slots, size)
@@ -202,6 +211,7 @@ func (r *geometry) writeHeader(b []byte, o *options) {
 	if o.ends {
 		binary.NativeEndian.PutUint32(b[marksOff:], 1)
 	}
+	binary.NativeEndian.PutUint32(b[recordOff:], uint32(o.record+1))
 }
 
 // readHeader reads a lane's header, whose exporter may not be a consumer of this package. The lane
