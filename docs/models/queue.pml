@@ -4,7 +4,9 @@
  * is the number of its first value. Up to D messages are in doubt: they arrive not at all, in part, or whole, and P repeats
  * them before it sends others. C acknowledges after Q values, and when it finds the lane empty; if the link is busy, a
  * goroutine (Later) sends the newest count. With LATE, which is how it is on a socket, C sets a timer when it finds the
- * lane empty, and the timer's goroutine (Timer) acknowledges. P closes when all is taken. With KILLP or KILLC that process is killed at any
+ * lane empty, and the timer's goroutine (Timer) acknowledges. With COALESCE,
+ * which is how it is between nodes, P may leave a value to the link's queue, from a buffer of its own that the link has until
+ * it has written it; the link (Link) writes at some time, in the order of the calls. P closes when all is taken. With KILLP or KILLC that process is killed at any
  * step: of P's messages a prefix arrives. With CLOSE C is closed when it has taken all values. With END the queue ends: P
  * sends an end mark behind its values.
  * Checked: C takes values whole and in order; no value overwrites one that is not copied; C leaves nothing that has
@@ -28,6 +30,9 @@
  *   -DMARK_NO_FENCE     (END) P ends while its mark is in flight
  *   -DMARK_BLIND        (END) C counts the end without another look at the lane
  *   -DMARK_FIRST        (END) C looks at the mark before it looks whether P is gone
+ *   -DMARK_OVERTAKES    (END, COALESCE) the mark does not wait for the link's queue
+ *   -DREUSE_EARLY       (COALESCE) P uses a buffer again that the link has not written
+ *   -DNO_FLUSH          (COALESCE) the link writes its queue only when P sends a message that is not queued
  *   -DNO_MARK           (END, KILLP) C takes the end of P's process for the end
  * Run: spin -a [flags] queue.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
@@ -65,6 +70,27 @@
 #define CGONE cgone
 #endif
 
+#ifdef COALESCE
+#define ORDERED flush = true; empty(lq); flush = false
+#else
+#define ORDERED skip
+#endif
+#ifdef MARK_OVERTAKES
+#define MARK_ORDERED skip
+#else
+#define MARK_ORDERED ORDERED
+#endif
+#ifdef REUSE_EARLY
+#define FREE(k) true
+#else
+#define FREE(k) !busy[k]
+#endif
+#ifdef NO_FLUSH
+#define WRITES flush
+#else
+#define WRITES true
+#endif
+
 byte num[S], val[S];   /* C's memory: value i has slot i%S, its val is i+1 */
 byte copied;           /* values that C has copied out of their slots */
 byte taken;            /* P's memory: the last count that has arrived */
@@ -77,9 +103,15 @@ bool pdead, pdone, pgone, cdead, cgone;
 bool mark;             /* C's memory: P's end mark */
 bool clean, lost;      /* what C has told of P */
 chan net = [2] of { byte, byte, bool };  /* from P: the first value, how many, and whether all of it arrives */
+#ifdef COALESCE
+chan lq = [3] of { byte, byte };         /* the link's queue: a value's number, and its buffer */
+byte buf[2];                             /* P's buffers: the value's number */
+bool busy[2];                            /* the link has the buffer */
+bool flush;                              /* P waits until the link's queue is empty */
+#endif
 chan acks = [1] of { byte };             /* from C */
 
-active proctype P() { byte put, many, doubt, doubts; bool marked;
+active proctype P() { byte put, many, doubt, doubts, k; bool marked;
   {
   do
 #ifdef MARK_EARLY
@@ -87,7 +119,7 @@ active proctype P() { byte put, many, doubt, doubts; bool marked;
 #endif
   :: doubt > 0 && taken != put ->
 #ifndef NO_RESEND
-     net!put-doubt,doubt,true;
+     ORDERED; net!put-doubt,doubt,true;
 #endif
      doubt = 0
   :: doubt > 0 && taken == put -> doubt = 0
@@ -98,11 +130,18 @@ active proctype P() { byte put, many, doubt, doubts; bool marked;
      :: put-taken == S -> goto over
      :: else
      fi
+#ifdef COALESCE
+  :: doubt == 0 && put < N && put-taken < S && nfull(lq) && FREE(k) ->
+     buf[k] = put; busy[k] = true;
+     lq!put,k;
+     put++; k = 1-k
+#endif
   :: doubt == 0 && put < N && put-taken < S ->
      if
      :: many = 1
      :: put+2 <= N && put-taken+2 <= S && put%S+2 <= S -> many = 2
      fi;
+     ORDERED;
      if
      :: net!put,many,true
      :: doubts < D ->
@@ -117,7 +156,7 @@ active proctype P() { byte put, many, doubt, doubts; bool marked;
   od;
 #ifdef END
   if
-  :: !marked -> net!0,0,true
+  :: !marked -> MARK_ORDERED; net!0,0,true
   :: else
   fi;
 #endif
@@ -134,6 +173,18 @@ over:
   pdone = true
   } unless { pdead }
 }
+
+#ifdef COALESCE
+/* Link writes the values in its queue, each from its buffer. */
+active proctype Link() { byte first, k;
+  {
+end:
+  do
+  :: atomic { nempty(lq) && nfull(net) && WRITES -> lq?first,k; assert(buf[k] == first); net!first,1,true; busy[k] = false }
+  od
+  } unless { pdead }
+}
+#endif
 
 inline STORE(i) { atomic { assert(i < copied+S && val[(i)%S] <= i+1); val[(i)%S] = i+1 } }
 

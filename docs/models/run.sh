@@ -111,6 +111,13 @@ check ok queue -DEND -DN=4
 check ok queue -DEND -DN=3 -DD=2
 check ok queue -DEND -DN=3 -DKILLP
 for flag in LOOK_AHEAD UPWARDS NO_LAP QUARTER_ONLY COUNT_BEFORE_COPY NO_RESEND NO_RELOAD NO_FROM; do check broken queue -D$flag; done
+check ok queue -DCOALESCE -DN=5 -DD=0
+check ok queue -DCOALESCE -DN=3
+check ok queue -DCOALESCE -DN=3 -DD=0 -DKILLP
+check ok queue -DCOALESCE -DN=3 -DD=0 -DKILLC
+check ok queue -DCOALESCE -DN=3 -DD=0 -DEND
+for flag in REUSE_EARLY NO_FLUSH; do check broken queue -DCOALESCE -DN=3 -DD=0 -D$flag; done
+check broken queue -DCOALESCE -DN=3 -DD=0 -DEND -DMARK_OVERTAKES
 check broken queue -DKILLP -DNO_SECOND_LOOK
 check broken queue -DCLOSE -DNO_FENCE
 check broken queue -DLATE -DN=5 -DD=0 -DTIMER_AFTER
