@@ -38,6 +38,9 @@ type Consumer[T any] struct {
 	ready     func() bool          // anyReady
 	ended     bool                 // reports whether a get has returned ErrEnd: then all do
 
+	dropMu  sync.Mutex  // Held by dropEnded, and so by those that take sem beside calls.
+	dropDue atomic.Bool // reports whether dropEnded is to look at the lanes
+
 	ackTimer   *time.Timer // for counts that may be late
 	ackPending atomic.Bool // reports whether ackTimer is set, or its function has not loaded counts
 
@@ -59,7 +62,7 @@ type Consumer[T any] struct {
 	stop          context.CancelFunc
 	ctx           context.Context //nolint:containedctx // ends with Close
 	end           context.CancelFunc
-	wg            sync.WaitGroup // goroutines that close lanes and send counts
+	wg            sync.WaitGroup // goroutines that watch and close lanes, and send counts
 }
 
 // Listen makes the queue and publishes it under a name, see [vmmc.Export.PublishAs]. This process

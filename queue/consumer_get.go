@@ -38,7 +38,7 @@ func (c *Consumer[T]) Get(ctx context.Context) (v T, err error) {
 	if err := c.acquire(ctx); err != nil {
 		return v, err
 	}
-	defer c.sem.Release()
+	defer c.release()
 	if _, err = c.takeOrWait(ctx, 1, c.into(c.one)); err == nil {
 		v = c.one[0]
 	}
@@ -54,7 +54,7 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 	if err := c.acquire(ctx); err != nil {
 		return 0, err
 	}
-	defer c.sem.Release()
+	defer c.release()
 	return c.takeOrWait(ctx, len(dst), c.into(dst))
 }
 
@@ -97,10 +97,10 @@ func (c *Consumer[T]) try(take func() error) error {
 	if vmmc.InHandler() {
 		return checkCall(context.Background(), c.op())
 	}
-	if !c.sem.TryAcquire() {
+	if !c.tryAcquire() {
 		return nil
 	}
-	defer c.sem.Release()
+	defer c.release()
 	if c.closed.Load() {
 		return closedError(c.op())
 	}
@@ -188,10 +188,17 @@ func (c *Consumer[T]) taken(l *lane, n uint64) {
 	}
 }
 
-// acknowledgeRest acknowledges what was taken of a lane that has no more values.
+// acknowledgeRest acknowledges what was taken of a lane if it has no more values. It has the lane
+// dropped if its producer has ended.
 func (c *Consumer[T]) acknowledgeRest(l *lane) {
-	if l.next != l.acked && !c.hasValue(l) {
+	if c.hasValue(l) {
+		return
+	}
+	if l.next != l.acked {
 		c.acknowledgeSome(l)
+	}
+	if l.dropWhenEmpty {
+		c.dropDue.Store(true)
 	}
 }
 

@@ -29,6 +29,9 @@ type lane struct {
 	sending atomic.Bool    // reports whether a goroutine sends count, or has found that it cannot
 	word    [wordSize]byte // the count that is sent; guarded by sending
 
+	// dropWhenEmpty reports whether the producer has ended, and left values. Guarded by Consumer.sem.
+	dropWhenEmpty bool
+
 	// records is how many records were taken, in a queue of records.
 	records uint64
 	// violation is what the producer has sent that none of this package sends.
@@ -48,7 +51,10 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if n := theirs.Size(); n != producerSize {
 		return 0, fmt.Errorf("the producer's buffer has %d bytes", n)
 	}
-	c.dropAbandoned()
+	if c.opts.ends { // those that had not joined count for no bound, so they must cost no memory
+		c.dropDue.Store(true)
+		c.dropEnded()
+	}
 	if err := c.addLane(nil); err != nil {
 		return 0, err
 	}
@@ -70,6 +76,7 @@ func (c *Consumer[T]) accept(theirs *vmmc.Import) (id uint32, err error) {
 	if err != nil {
 		return 0, errors.Join(err, l.own.Close())
 	}
+	c.wg.Go(func() { c.watch(l) })
 	return l.own.ID(), nil
 }
 
@@ -115,32 +122,57 @@ func (c *Consumer[T]) takenPlaces(lanes []*lane) (atATime, inAll int) {
 	return atATime, inAll
 }
 
-// dropAbandoned drops the lanes of diallers that have ended before they had joined, which count for
-// no bound. If a get is under way it drops them.
-func (c *Consumer[T]) dropAbandoned() {
-	if !c.opts.ends || !c.sem.TryAcquire() {
-		return
-	}
-	defer c.sem.Release()
-	if c.closed.Load() {
-		return // Close closes all lanes
-	}
-	for _, l := range c.abandonedLanes() {
-		c.drop(l)
+// watch has a lane dropped when its producer has ended.
+func (c *Consumer[T]) watch(l *lane) {
+	select {
+	case <-l.im.Done():
+		pair.At("lane.over")
+		c.dropDue.Store(true)
+		c.dropEnded()
+	case <-c.ctx.Done(): // Close closes all lanes
 	}
 }
 
-func (c *Consumer[T]) abandonedLanes() (lanes []*lane) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := *c.lanes.Load()
-	c.takenPlaces(all)
-	for _, l := range all {
-		if l.abandoned {
-			lanes = append(lanes, l)
+// dropEnded drops the lanes without values whose producers have ended. If a call has the consumer's
+// lock, that call drops them when it releases the lock. One with values is dropped when they are
+// taken. In a queue that ends, the lane of a producer that was lost is dropped by the get that finds
+// the loss.
+func (c *Consumer[T]) dropEnded() {
+	c.dropMu.Lock()
+	defer c.dropMu.Unlock()
+	for c.dropDue.Load() && c.sem.TryAcquire() {
+		c.dropDue.Store(false)
+		if !c.closed.Load() {
+			for _, l := range *c.lanes.Load() {
+				switch {
+				case !l.isOver() || c.opts.ends && l.state.Load() == stateJoined:
+				case c.hasValue(l):
+					l.dropWhenEmpty = true
+				default:
+					c.finish(l, true)
+				}
+			}
 		}
+		c.sem.Release()
 	}
-	return lanes
+}
+
+// release gives back the consumer's lock.
+func (c *Consumer[T]) release() {
+	c.sem.Release()
+	if c.dropDue.Load() { // after the release: otherwise dropEnded could have failed before
+		c.dropEnded()
+	}
+}
+
+// tryAcquire takes the consumer's lock unless a call has it. dropEnded is none.
+func (c *Consumer[T]) tryAcquire() bool {
+	if c.sem.TryAcquire() {
+		return true
+	}
+	c.dropMu.Lock()
+	defer c.dropMu.Unlock()
+	return c.sem.TryAcquire()
 }
 
 // isOver reports whether the producer has ended, or has violated the protocol. If it has died, or was closed after all values

@@ -51,8 +51,8 @@
 // # Memory
 //
 // Values lie in the consumer's memory. Each producer costs it as many slots as [Slots] says, each
-// of the size of a value and 4 bytes, from the beginning; a get frees them when the producer has
-// ended and its values are taken. [MaxProducers] bounds how many there are, and [Permit] which
+// of the size of a value and 4 bytes, from the beginning, until the producer has ended and its
+// values are taken. [MaxProducers] bounds how many there are, and [Permit] which
 // processes may be producers at all: without it, all that may import from the consumer.
 //
 // # Use

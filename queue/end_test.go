@@ -3,6 +3,8 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -304,9 +306,76 @@ func TestAbandonedLanesAreDropped(t *testing.T) {
 		}
 		eventually(t, "the consumer learns of the end", c.LanesOver)
 	}
-	if n := c.Lanes(); n > 1 {
-		t.Errorf("%d lanes of %d diallers that have gone", n, diallers)
+	eventually(t, "no lane is left", func() bool { return c.Lanes() == 0 })
+}
+
+// The memory of a producer that has been closed or has died is freed though no get is called, also
+// where another one is there. If it has left values, that is when the last one is taken, and if it was
+// lost from a queue that ends, when a get has told.
+func TestLanesOfEndedProducersAreDropped(t *testing.T) {
+	for _, w := range ways {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/ends=%t", w.name, ends), func(t *testing.T) {
+				var opts []queue.Option
+				if ends {
+					opts = append(opts, queue.Producers(2))
+				}
+				nodes, c := w.start(t, opts...)
+				last := nodes[len(nodes)-1]
+				closes, dies := dial(t, last.Open(t)), dial(t, last.Open(t))
+				put(t, closes, items(1, 0, 3)...)
+				got := tally{}
+				got.add(t, get(t, c), get(t, c), get(t, c))
+				if err := closes.Close(within(t)); err != nil {
+					t.Error(err)
+				}
+				eventually(t, "the closed producer's lane is dropped", func() bool { return c.Lanes() == 1 })
+				put(t, dies, items(2, 0, 2)...)
+				eventually(t, "the values arrive", func() bool { return c.Values() == 2 })
+				if err := dies.Process().Close(); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "the consumer learns of the end", c.LanesOver)
+				got.add(t, get(t, c))
+				if n := c.Lanes(); n != 1 {
+					t.Errorf("%d lanes, though a value is left", n)
+				}
+				got.add(t, get(t, c))
+				var lost *queue.LostError
+				if ends {
+					if _, err := c.Get(within(t)); !errors.As(err, &lost) {
+						t.Errorf("the get behind the last value: %v", err)
+					}
+				}
+				eventually(t, "the dead producer's lane is dropped", func() bool { return c.Lanes() == 0 })
+			})
+		}
 	}
+}
+
+// A lane whose producer ends while a get is under way, and after the queue has ended, is dropped.
+func TestLaneOverBesideAGet(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Producers(1))
+	q := dial(t, nodes[0].Open(t))
+	closed, ctx := make(chan error, 1), within(t)
+	var once sync.Once
+	onStep(t, func(s string) {
+		if s == "close.fence" { // the mark is there: the queue ends before the producer's process does
+			once.Do(func() {
+				if _, err := c.Get(ctx); !errors.Is(err, queue.ErrEnd) {
+					t.Errorf("the end: %v", err)
+				}
+				if n := c.Lanes(); n != 1 {
+					t.Errorf("%d lanes", n)
+				}
+			})
+		}
+	})
+	go func() { closed <- q.Close(ctx) }()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "its lane is dropped", func() bool { return c.Lanes() == 0 })
 }
 
 // The bound on producers at a time changes nothing of how many there are in all, in either order.

@@ -141,9 +141,9 @@ const (
 func Slots(n int) Option { return func(o *options) { o.slots = n } }
 
 // MaxProducers is how many producers there may be at a time; without it that is 1,024. [Dial] of
-// the next one fails with [vmmc.ErrNoMem]. One that has ended counts until gets have taken its
-// values. With [Producers] this bounds how many of these there are at a time, and without it all may
-// be there.
+// the next one fails with [vmmc.ErrNoMem]. One that has ended counts until its values are taken.
+// With [Producers] this bounds how many of these there are at a time, and without it all may be
+// there.
 //
 // Experimental: it may change in any release.
 func MaxProducers(n int) Option {

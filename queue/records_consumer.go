@@ -49,7 +49,7 @@ func (b *ByteConsumer) Get(ctx context.Context, buf []byte) ([]byte, error) {
 	if err := b.c.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer b.c.sem.Release()
+	defer b.c.release()
 	_, err := b.c.takeOrWait(ctx, 1, func(l *lane, _ int) (n int) {
 		buf, n = takeRecord(b.c, l, buf)
 		return n
@@ -69,7 +69,7 @@ func (b *ByteConsumer) GetSome(ctx context.Context, dst [][]byte) (int, error) {
 	if err := b.c.acquire(ctx); err != nil {
 		return 0, err
 	}
-	defer b.c.sem.Release()
+	defer b.c.release()
 	return b.c.takeOrWait(ctx, len(dst), func(l *lane, n int) int {
 		for k := n; k < len(dst); k++ {
 			record, taken := takeRecord(b.c, l, dst[k])
