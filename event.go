@@ -44,8 +44,10 @@ const (
 	// written any more: the program has unmapped or protected it, or the file behind it is shorter
 	// now. The export is closed, as by [Export.Close].
 	ExportFault
-	// NameLost: after a restart of the daemon an export could not keep a name: another process has
-	// it, which is then Peer. The export stays, with its other names. It comes before [NodeBack].
+	// NameLost: an export could not keep a name, because another process has it, which is then Peer.
+	// That is so after a restart of the daemon, before [NodeBack], or for a name of the cluster when
+	// this node or that process's comes back into the hosts files of others. The export stays, with
+	// its other names.
 	//
 	// Experimental: it may change in any release.
 	NameLost

@@ -194,9 +194,11 @@ func (e *Export) unpublish(ctx context.Context, r nodeproto.PublishRequest) erro
 	return err
 }
 
-// loseNames drops those of some names that the next daemon could not restore, and tells the
-// program.
-func (p *Process) loseNames(of []nodeproto.PublishRequest, lost []nodeproto.LostName) {
+// loseNames drops those of some names that the process cannot keep, and tells the program. over says
+// what has happened.
+func (p *Process) loseNames(
+	of []nodeproto.PublishRequest, lost []nodeproto.LostName, over string,
+) {
 	for _, l := range lost {
 		if l.At < 0 || l.At >= len(of) { // the daemon errs
 			continue
@@ -213,7 +215,7 @@ func (p *Process) loseNames(of []nodeproto.PublishRequest, lost []nodeproto.Lost
 			continue
 		}
 		ev := Event{Kind: NameLost, Export: e, Name: nodeproto.NameRef{Name: r.Name, Cluster: r.Cluster}.String()}
-		op := fmt.Sprintf("keep the name %q of buffer %d over a restart of the daemon", ev.Name, e.id)
+		op := fmt.Sprintf("keep the name %q of buffer %d %s", ev.Name, e.id, over)
 		f := fail(op, code.New(l.Code, "%s", l.Why))
 		if l.Taken != nil {
 			ev.Peer = processID(*l.Taken)

@@ -251,6 +251,14 @@ func (p *Process) handleRequest(
 			return nil, nil, err
 		}
 		return nodeproto.Severed{Links: p.handleSever(r)}, nil, nil
+	case nodeproto.LoseName:
+		r, err := nodeproto.Decode[nodeproto.LoseNameRequest](body)
+		closeAll(fds)
+		if err == nil {
+			p.loseNames([]nodeproto.PublishRequest{r.PublishRequest}, []nodeproto.LostName{{Taken: &r.Taken}},
+				"after a change of the list of nodes")
+		}
+		return nodeproto.Empty{}, nil, err
 	}
 	closeAll(fds)
 	return nil, nil, code.New(code.NotImplemented,
@@ -360,7 +368,7 @@ func (p *Process) rejoin(ctx context.Context, c *nodeproto.Conn) (rejoined func(
 		if err != nil {
 			return nil, err
 		}
-		p.loseNames(part.Names, answer.Lost)
+		p.loseNames(part.Names, answer.Lost, "over a restart of the daemon")
 	}
 	return func() {
 		// An export that was closed during the absence could not be withdrawn from the daemon.

@@ -69,6 +69,37 @@ func (o ownNames) Holding(ctx context.Context, r directory.Registration) directo
 	}
 }
 
+// Lose ends a name of a process that another process has, too. The process is told: its event says
+// who has the name.
+func (o ownNames) Lose(r directory.Registration, to nodeproto.ProcessID) {
+	if o.n.isStopping() { // the next daemon finds it out, too
+		return
+	}
+	e := o.n.names.Lose(tableKey(r.Key), r.Owner, r.Serial, to)
+	if e == nil {
+		return
+	}
+	o.n.withdrawEnded()
+	o.n.logs.Server.Warn("two processes had a name, because the list of nodes has changed; one has lost it",
+		"name", e.Key, "pid", r.Owner.PID, "owner", to)
+	p, err := o.n.registry.lookup(r.Owner.PID)
+	if err != nil || p.names != e.Owner { // it comes back, and its node cannot restore the name
+		return
+	}
+	o.n.begin(func() {
+		ctx, stop := context.WithTimeout(o.n.ctx, timeout.Control)
+		defer stop()
+		fds, err := p.conn.Call(ctx, nodeproto.LoseName, nodeproto.LoseNameRequest{
+			PublishRequest: e.PublishRequest, Taken: to,
+		}, nil, nil)
+		closeAll(fds)
+		if err != nil {
+			o.n.logs.Server.Warn("a process does not know that it has lost a name", "name", e.Key, "pid",
+				r.Owner.PID, "err", err)
+		}
+	})
+}
+
 // Limits of an answer about what the node's processes own.
 const (
 	returnPatience = time.Second // for processes that may come back

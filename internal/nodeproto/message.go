@@ -44,6 +44,8 @@ const (
 
 	Expect   // ExpectRequest -> Expected: a program that the asker starts; needs no registration
 	Unexpect // UnexpectRequest -> Empty: that program has ended, or is not started
+
+	LoseName // LoseNameRequest -> Empty: a process has a name no more, because another one has it
 )
 
 // ExpectRequest announces a program that is to be a process of a session. The node keeps a name for
@@ -458,6 +460,12 @@ type LostName struct {
 	Taken *ProcessID `json:",omitempty"` // by which process; nil: Code and Why
 	Code  code.Code  `json:",omitempty"`
 	Why   string     `json:",omitempty"`
+}
+
+// LoseNameRequest is a name that the process had, and by which other one it is taken.
+type LoseNameRequest struct {
+	PublishRequest
+	Taken ProcessID
 }
 
 // AgainEntries is how many exports or links go into one AgainRequest, so that it fits into a

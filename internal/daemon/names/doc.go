@@ -4,7 +4,7 @@
 // an export is an [Entry]: claiming, then held, then ended (entryState has the diagram). Only held
 // entries are found. An entry ends by [Table.Withdraw], with its export by [Table.EndExport], with
 // its process by [Table.Drop], and a claim also if a returning process has the name
-// ([Table.Restore]).
+// ([Table.Restore]). A held name of the cluster ends by [Table.Lose] if another process has it, too.
 //
 // A name can be kept for a program that is started ([Table.Reserve]; reservationState has the
 // diagram). No other process can have it, and a wait for it fails when that program has ended, also

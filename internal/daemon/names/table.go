@@ -429,6 +429,19 @@ func (t *Table) Withdraw(ctx context.Context, o *Owner, k Key, serial uint64) er
 	return nil
 }
 
+// Lose ends a held name that another process has, too. It returns the entry, or nil if the export
+// does not hold the name.
+func (t *Table) Lose(k Key, id nodeproto.ProcessID, serial uint64, to nodeproto.ProcessID) *Entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, _ := t.exact(k, id, serial)
+	if e == nil || e.state != entryHeld {
+		return nil
+	}
+	t.end(e, &TakenError{k, to})
+	return e
+}
+
 // EndExport takes all names away from an export that has ended.
 func (t *Table) EndExport(o *Owner, serial uint64) {
 	t.mu.Lock()

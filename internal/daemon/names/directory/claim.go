@@ -299,6 +299,8 @@ func (b *outbox) tell(node string) {
 			for i, r := range register {
 				if i >= len(outcomes) || !again(outcomes[i]) {
 					b.told(node, []Registration{r})
+				} else if outcomes[i] == Taken {
+					b.d.contest(ctx, r)
 				}
 			}
 			if !later {

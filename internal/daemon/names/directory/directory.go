@@ -127,6 +127,8 @@ type Names interface {
 	// Owned returns what its processes hold and claim. With wait it first waits for a moment for those
 	// that may come back.
 	Owned(ctx context.Context, wait bool) (Owned, error)
+	// Lose ends a name that another process has, too, and tells the process that has it no more.
+	Lose(r Registration, to nodeproto.ProcessID)
 }
 
 // Config is what a Directory needs of its node.
@@ -265,8 +267,12 @@ func (d *Directory) SetView(v *View) {
 		}
 		d.beginHearing()
 	}
+	added := v.without(was)
 	d.mu.Unlock()
 	d.table.keep(d.belongs(v))
+	if len(added) > 0 {
+		d.cfg.Go(func() { d.introduce(v, added) })
+	}
 }
 
 // belongs reports whether a registration is one of this node and of a node of the view.

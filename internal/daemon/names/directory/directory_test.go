@@ -566,6 +566,76 @@ func TestNodeComesBack(t *testing.T) {
 	}
 }
 
+// A name that was given to another process while its owner's node was out of the list of the others
+// has one owner soon after the node is back, and the other one is told.
+func TestTwoOwners(t *testing.T) {
+	for n := 2; n <= 5; n++ {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { twoOwners(t, n) })
+		})
+	}
+}
+
+func twoOwners(t *testing.T, n int) {
+	s := newSim(t, n, t.TempDir())
+	defer s.close()
+	all := s.names
+	away, rest := all[n-1], all[:n-1]
+	const count = 20 // each node is a directory node of some
+	for i := range count {
+		if _, err := s.node(away).publish(t.Context(), fmt.Sprint("q", i), uint32(i), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quiet()
+	for _, name := range rest {
+		s.node(name).d.SetView(NewView(rest))
+	}
+	quiet()
+	for i := range count {
+		if _, err := s.node("n1").publish(t.Context(), fmt.Sprint("q", i), 200+uint32(i), false); err != nil {
+			t.Fatalf("a claim of a name whose owner's node was taken out: %v", err)
+		}
+	}
+	quiet()
+	for _, name := range rest {
+		s.node(name).d.SetView(NewView(all))
+	}
+	time.Sleep(time.Minute)
+	quiet()
+	for i := range count {
+		q := fmt.Sprint("q", i)
+		var owners []uint32
+		for _, name := range all {
+			for _, r := range s.node(name).held() {
+				if r.Name == q {
+					owners = append(owners, r.Owner.PID)
+				}
+			}
+		}
+		first, second := uint32(i), 200+uint32(i)
+		if len(owners) != 1 {
+			t.Errorf("%s has the owners %d, want one", q, owners)
+			continue
+		}
+		loser := first + second - owners[0]
+		told := fmt.Sprintf("%s of %d to %d", q, loser, owners[0])
+		s.mu.Lock()
+		if !slices.Contains(s.lost, told) {
+			t.Errorf("process %d has %s: that was not told to process %d: %q", owners[0], q, loser, s.lost)
+		}
+		s.mu.Unlock()
+		for _, name := range all {
+			if got, err := s.node(name).lookup(t.Context(), q, false); err != nil || got.Owner.PID != owners[0] {
+				t.Errorf("%s finds %s at process %d, want %d: %v", name, q, got.Owner.PID, owners[0], err)
+			}
+		}
+	}
+	if len(s.lost) != count {
+		t.Errorf("%d names were lost, want %d: %q", len(s.lost), count, s.lost)
+	}
+}
+
 // A node that is new in the list holds nothing up while it cannot be reached.
 func TestNewNodeIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

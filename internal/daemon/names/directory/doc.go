@@ -30,6 +30,9 @@
 //   - A claim, and the answer to such a question, are only taken between nodes with the same list
 //     of nodes. A claim whose node's list changes meanwhile begins anew.
 //
+// The list of nodes itself can give a name two owners: where nodes were taken out of it, and have come
+// back (contest.go). One of the owners loses the name then, and is told.
+//
 // The model is docs/models/names.pml.
 //
 // It begins with the first call of another node, so that a cluster without such names does nothing.

@@ -181,9 +181,16 @@ func (d *Directory) Owned(
 	for size := 0; len(all) > 0; all = all[1:] {
 		if size += all[0].size(); size > maxPage && len(p.Registrations) > 0 {
 			p.More = true
-			return p, nil
+			break
 		}
 		p.Registrations = append(p.Registrations, all[0])
+	}
+	if len(p.Registrations) > 0 { // its answers tell this node which of them another process has
+		d.cfg.Go(func() {
+			for _, r := range p.Registrations {
+				d.reintroduce(node, r)
+			}
+		})
 	}
 	return p, nil
 }

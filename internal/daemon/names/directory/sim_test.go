@@ -33,6 +33,7 @@ type sim struct {
 	cut   map[[2]string]bool
 	calls map[string]int // by kind
 	older map[string]bool
+	lost  []string // names that processes have lost to others
 }
 
 // simNode is a node and its own names.
@@ -244,6 +245,19 @@ func (o ownedNames) Owned(context.Context, bool) (own Owned, err error) {
 		own.Registrations = append(own.Registrations, r)
 	}
 	return own, nil
+}
+
+func (n *simNode) Lose(r Registration, to nodeproto.ProcessID) {
+	u := update{r.Key, r.export()}
+	n.mu.Lock()
+	held := n.has[u] == HoldsName
+	n.mu.Unlock()
+	if held {
+		n.s.mu.Lock()
+		n.s.lost = append(n.s.lost, fmt.Sprintf("%s of %d to %d", r.Name, r.Owner.PID, to.PID))
+		n.s.mu.Unlock()
+		n.end(r)
+	}
 }
 
 // publish claims a name for a process of the node.
