@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("peer", peer)
 	vmmctest.Role("writer", writer)
 	vmmctest.Role("owner", owner)
+	vmmctest.Role("rank", rank)
 	vmmctest.Main(m)
 }
 

@@ -35,7 +35,8 @@ func TestAllToAll(t *testing.T) {
 func converse(t *testing.T, a, b *device, name string, rounds int) {
 	r := rand.New(rand.NewPCG(rand.Uint64(), 7))
 	level := levels[r.IntN(3)]
-	x, y := newVI(t, a, level), newVI(t, b, level)
+	x := &modelVI{VI: a.vi(t, level), mem: a.mem, failf: t.Errorf}
+	y := &modelVI{VI: b.vi(t, level), mem: b.mem, failf: t.Errorf}
 	ctx := within(t)
 	l, err := a.Listen(ctx, name)
 	if err != nil {
@@ -51,8 +52,8 @@ func converse(t *testing.T, a, b *device, name string, rounds int) {
 			}
 			accepted <- err
 		}()
-		x.posts(r, a, true)
-		y.posts(r, b, true)
+		x.posts(r, true)
+		y.posts(r, true)
 		_, err := y.Connect(ctx, via.Address{}, l.Address())
 		if err != nil {
 			t.Errorf("connect: %v", err)
@@ -61,8 +62,8 @@ func converse(t *testing.T, a, b *device, name string, rounds int) {
 			t.Errorf("accept: %v", err)
 		}
 		for range r.IntN(10) {
-			x.posts(r, a, r.IntN(2) == 0)
-			y.posts(r, b, r.IntN(2) == 0)
+			x.posts(r, r.IntN(2) == 0)
+			y.posts(r, r.IntN(2) == 0)
 			x.takes()
 			y.takes()
 		}
@@ -72,13 +73,8 @@ func converse(t *testing.T, a, b *device, name string, rounds int) {
 		}
 		want(t, "disconnect", first.Disconnect(), 0)
 		want(t, "disconnect", second.Disconnect(), 0)
-		x.takes()
-		y.takes()
-		for _, v := range []*modelVI{x, y} {
-			if len(v.sends)+len(v.recvs) > 0 {
-				t.Errorf("%d SENDs and %d receives were not completed", len(v.sends), len(v.recvs))
-			}
-		}
+		x.takesAll()
+		y.takesAll()
 	}
 	want(t, "close", l.Close(), 0)
 	want(t, "destroy", x.Destroy(), 0)
@@ -88,31 +84,25 @@ func converse(t *testing.T, a, b *device, name string, rounds int) {
 // modelVI is a VI, and the descriptors that it must complete, in their order.
 type modelVI struct {
 	*via.VI
-	t            *testing.T
+	mem          *via.Memory
+	failf        func(format string, args ...any)
 	sends, recvs []*via.Descriptor
-}
-
-func newVI(t *testing.T, d *device, level via.Level) *modelVI {
-	vi, err := d.NewVI(d.attr(level), nil, nil)
-	if err != nil {
-		t.Error(err)
-	}
-	return &modelVI{VI: vi, t: t}
+	completed    int
 }
 
 // posts posts some descriptors.
-func (v *modelVI) posts(r *rand.Rand, d *device, receives bool) {
+func (v *modelVI) posts(r *rand.Rand, receives bool) {
 	for range 1 + r.IntN(4) {
 		n := 1 + r.IntN(1<<r.IntN(17))
-		e := d.at(r.IntN(memSize-n), n)
+		off, queue, post := r.IntN(memSize-n), &v.sends, v.PostSend
 		if receives {
-			e = d.at(0, 1<<17)
-			want(v.t, "post", v.PostReceive(e), 0)
-			v.recvs = append(v.recvs, e)
-			continue
+			off, n, queue, post = 0, 1<<17, &v.recvs, v.PostReceive
 		}
-		want(v.t, "post", v.PostSend(e), 0)
-		v.sends = append(v.sends, e)
+		e := &via.Descriptor{Segments: []via.Segment{v.mem.Segment(off, n)}}
+		if err := post(e); err != nil {
+			v.failf("post: %v", err)
+		}
+		*queue = append(*queue, e)
 	}
 }
 
@@ -120,16 +110,26 @@ func (v *modelVI) posts(r *rand.Rand, d *device, receives bool) {
 func (v *modelVI) takes() {
 	for d, _ := v.SendDone(); d != nil; d, _ = v.SendDone() {
 		if len(v.sends) == 0 || d != v.sends[0] || d.Status&via.Done == 0 {
-			v.t.Errorf("a SEND that is not the next one, status %#x", d.Status)
+			v.failf("a SEND that is not the next one, status %#x", d.Status)
 			return
 		}
 		v.sends = v.sends[1:]
+		v.completed++
 	}
 	for d, _ := v.ReceiveDone(); d != nil; d, _ = v.ReceiveDone() {
 		if len(v.recvs) == 0 || d != v.recvs[0] || d.Status&via.Done == 0 {
-			v.t.Errorf("a receive that is not the next one, status %#x", d.Status)
+			v.failf("a receive that is not the next one, status %#x", d.Status)
 			return
 		}
 		v.recvs = v.recvs[1:]
+		v.completed++
+	}
+}
+
+// takesAll takes what is complete on a VI that is idle: all.
+func (v *modelVI) takesAll() {
+	v.takes()
+	if len(v.sends)+len(v.recvs) > 0 {
+		v.failf("%d SENDs and %d receives were not completed", len(v.sends), len(v.recvs))
 	}
 }
