@@ -45,9 +45,10 @@ type NIC struct {
 	publishing *semaphore.Semaphore  // guards peerBoxes
 	peerBoxes  map[string]*sharedBox // by discriminators
 
-	links    atomic.Pointer[[]*link] // Replaced as a whole, under mu.
-	looks    atomic.Uint64           // see hasNews
-	sleepers atomic.Int32            // goroutines and handlers that wait for a completion or a request
+	links       atomic.Pointer[[]*link] // Replaced as a whole, under mu.
+	looks       atomic.Uint64           // see hasNews
+	sleepers    atomic.Int32            // goroutines and handlers that wait for a completion or a request
+	shortSleeps atomic.Uint32           // of waiters, one after another
 
 	mu         sync.Mutex
 	closed     bool
@@ -276,8 +277,19 @@ func (l *waitList) wake() {
 	*l = (*l)[:0]
 }
 
-// spin is how long a waiter looks by itself before it sleeps.
-const spin = 20 * time.Microsecond
+// A waiter looks for some 50 µs of its own time before it sleeps, as waits of package vmmc do
+// (docs/decisions/0001). It counts its looks, not the clock: a waiter that was not run for a while
+// would sleep at once then, and both sides would wake each other for each message.
+//
+// To be woken takes longer than that. So two sides that have begun to sleep would do so for each
+// message: after some sleeps that were short one wait looks for longer, which finds the answer.
+const (
+	spinRounds = 64
+	spinLooks  = 16 // between yields
+	longSpin   = 5 * spinRounds
+	shortSleep = time.Millisecond
+	longEvery  = 4 // short sleeps
+)
 
 // sleep returns when something has arrived, or the list was woken, or with an error when the context
 // has ended. mu is held at its call and its return, and not meanwhile.
@@ -295,6 +307,7 @@ func (n *NIC) sleep(ctx context.Context, op string, list *waitList) error {
 		for _, l := range n.linkList() {
 			l.attend()
 		}
+		start := time.Now()
 		select {
 		case <-w.c:
 			woken = true
@@ -302,6 +315,11 @@ func (n *NIC) sleep(ctx context.Context, op string, list *waitList) error {
 			err = contextError(ctx, op)
 		}
 		n.sleepers.Add(-1)
+		if time.Since(start) < shortSleep {
+			n.shortSleeps.Add(1)
+		} else {
+			n.shortSleeps.Store(0)
+		}
 	}
 	n.mu.Lock()
 	if !woken {
@@ -326,8 +344,12 @@ func (l *waitList) remove(w *waiter) {
 
 // spin polls for a while. It reports whether the waiter was woken.
 func (n *NIC) spin(w *waiter) bool {
-	for start := time.Now(); ; {
-		for range 16 {
+	rounds := spinRounds
+	if n.shortSleeps.Load()%longEvery == longEvery-1 {
+		rounds = longSpin
+	}
+	for range rounds {
+		for range spinLooks {
 			select {
 			case <-w.c:
 				return true
@@ -336,12 +358,10 @@ func (n *NIC) spin(w *waiter) bool {
 			if n.hasNews() {
 				return false
 			}
-			runtime.Gosched()
 		}
-		if time.Since(start) > spin {
-			return false
-		}
+		runtime.Gosched()
 	}
+	return false
 }
 
 // String names the NIC in logs.
