@@ -37,6 +37,7 @@ const (
 	FormatError      Status = 0x2   // a bad operation, reserved bits, or too many segments
 	ProtectionError  Status = 0x4   // a segment is not in its region, or that has another tag
 	LengthError      Status = 0x8   // the receive is too small, or the SEND too long
+	PartialError     Status = 0x10  // the connection was lost in the middle of the RDMA write that consumes it
 	Flushed          Status = 0x20  // the VI was disconnected, or is in state Error
 	RDMAError        Status = 0x80  // the other side has refused the RDMA operation
 	RemoteError      Status = 0x100 // the other side had no receive for it, or a bad one

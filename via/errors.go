@@ -139,6 +139,8 @@ const (
 	ReceiveEmpty    = ErrorCode(2)  // a message arrived for which no receive was posted
 	Overrun         = ErrorCode(3)  // too many descriptors were posted to a queue
 	WriteProtection = ErrorCode(4)  // an incoming RDMA write was refused
+	WriteData       = ErrorCode(5)  // an incoming RDMA write was corrupt: the link has ended
+	WriteAborted    = ErrorCode(6)  // the connection was lost in the middle of an incoming RDMA write
 	ReadProtection  = ErrorCode(7)  // an incoming RDMA read was refused
 	Catastrophic    = ErrorCode(10) // a completion queue has overflown
 )
@@ -149,6 +151,8 @@ var errorCodeText = map[ErrorCode]string{
 	ReceiveEmpty:    "no receive was posted",
 	Overrun:         "queue overrun",
 	WriteProtection: "RDMA write refused",
+	WriteData:       "RDMA write corrupt",
+	WriteAborted:    "RDMA write aborted",
 	ReadProtection:  "RDMA read refused",
 	Catastrophic:    "catastrophic failure",
 }

@@ -141,11 +141,13 @@ func ExampleVI_Disconnect() {
 	switch e.Code {
 	case via.ConnectionLost:
 		fmt.Println(e.Code, e.VI == client.vi, e.NIC == client.nic, e.CQ, e.Descriptor, e.Err != nil)
-	case via.WriteProtection, via.ReadProtection, via.ReceiveEmpty, via.Overrun, via.PostDescriptor, via.Catastrophic:
+	case via.WriteProtection, via.ReadProtection, via.ReceiveEmpty, via.Overrun, via.PostDescriptor, via.Catastrophic,
+		via.WriteData, via.WriteAborted:
 		fmt.Println("not here")
 	}
 	d, err := client.vi.ReceiveDone()
 	fmt.Println(errors.Is(err, via.ErrDescriptor), d.Err(), d.Status&via.ErrorMask == via.Flushed)
+	fmt.Println(d.Status&via.PartialError == 0) // it was no RDMA write that has arrived in part
 	s, err := client.vi.Query()
 	check(err)
 	fmt.Println(s.State, s.SendEmpty, s.ReceiveEmpty, s.Attributes.Level == via.ReliableReception)
@@ -157,6 +159,7 @@ func ExampleVI_Disconnect() {
 	// Output:
 	// connection lost true true <nil> <nil> true
 	// true descriptor error true
+	// true
 	// error true true true
 	// true true
 	// true

@@ -3,6 +3,8 @@ package via_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -144,4 +146,68 @@ func writeSome(r *rand.Rand, im *vmmc.Import, conn, end uint32) error {
 		}
 	}
 	return im.Send(ctx, via.Word(end+size), via.HeadOff)
+}
+
+// A write of which the connection loses the rest, and one that is corrupt, are told: in the receive
+// that one with immediate data consumes, and by an asynchronous error otherwise.
+func TestWriteLost(t *testing.T) {
+	const (
+		write            = 7
+		first, immediate = 1, 2
+	)
+	each(t, func(t *testing.T, w way) {
+		a, b := start(t, w)
+		a.enable(t, true, true)
+		for _, level := range levels {
+			for _, c := range []struct {
+				name   string
+				flags  uint8
+				data   int // of 64 bytes, or none and no target
+				code   via.ErrorCode
+				status via.Status
+			}{
+				{"a part", first, 32, via.WriteAborted, 0},
+				{"a part, immediate data", first | immediate, 32, 0, via.PartialError},
+				{"corrupt", first, 0, via.WriteData, 0},
+				{"corrupt, immediate data", first | immediate, 0, 0, via.FormatError},
+			} {
+				t.Run(fmt.Sprint(c.name, "/", level), func(t *testing.T) {
+					x, y := rdmaCouple(t, a, b, level, true, level != via.Unreliable)
+					post(t, x.PostReceive(a.at(4096, 64)))
+					post(t, x.PostReceive(a.at(4096, 64)))
+					conn, _ := x.Conns()
+					var data []byte
+					if c.data > 0 {
+						to := a.mem.Remote(0)
+						data = binary.LittleEndian.AppendUint64(nil, to.Address)
+						data = binary.LittleEndian.AppendUint32(data, uint32(to.Handle))
+						data = append(data, make([]byte, 4+c.data)...)
+					}
+					m := append(via.Message(write, c.flags, conn, uint32(len(data)), 64, 0, 0), data...)
+					if err := b.Forge(within(t), m); err != nil {
+						t.Fatal(err)
+					}
+					if c.data > 0 {
+						if err := b.Forge(within(t), via.Message(via.Kinds, 0, conn, 0, 0, 0, 0)); err != nil {
+							t.Fatal(err) // which ends the link
+						}
+					}
+					left := 2
+					if c.status == 0 {
+						a.told(t, c.code)
+					} else {
+						d, err := x.ReceiveWait(within(t))
+						checked(t, d, err, via.OpRemoteWrite|c.status)
+						left--
+					}
+					a.told(t, via.ConnectionLost)
+					b.told(t, via.ConnectionLost)
+					flushed(t, x.ReceiveDone, left)
+					want(t, "disconnect", errorsOf(x.Disconnect(), y.Disconnect()), 0)
+					eventually(t, "the links end", func() bool { return a.Links() == 0 && b.Links() == 0 })
+				})
+			}
+		}
+		a.silent(t)
+	})
 }

@@ -105,6 +105,8 @@ func (l *link) dispatch(h *header, data []byte) {
 		}
 	case kindWrite:
 		if !vi.written(h, data) {
+			vi.rx = transfer{}
+			vi.failWrite(h.flags, WriteData, FormatError)
 			l.violate("fragments of a write that do not add up")
 		}
 	case kindRead:

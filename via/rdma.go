@@ -107,13 +107,28 @@ func (vi *VI) written(h *header, data []byte) bool {
 // by an asynchronous error.
 func (vi *VI) refuseWrite() {
 	rx := &vi.rx
-	if rx.flags&flagImmediate != 0 && vi.recv.pending.n > 0 {
-		vi.finish(&vi.recv, OpRemoteWrite|RDMAError)
-	} else {
-		vi.n.raise(AsyncError{VI: vi, Code: WriteProtection})
-	}
+	vi.failWrite(rx.flags, WriteProtection, RDMAError)
 	if vi.reliable() {
 		vi.fail(&rx.number, RDMAError)
+	}
+}
+
+// failWrite tells the program that a write of the peer has failed: in the receive that one with
+// immediate data consumes, or by an asynchronous error.
+func (vi *VI) failWrite(flags uint8, code ErrorCode, status Status) {
+	if flags&flagImmediate != 0 && vi.recv.pending.n > 0 {
+		vi.finish(&vi.recv, OpRemoteWrite|status)
+	} else {
+		vi.n.raise(AsyncError{VI: vi, Code: code})
+	}
+}
+
+// abortWrite tells the program of a write that has arrived in part when the connection ends.
+func (vi *VI) abortWrite() {
+	rx := &vi.rx
+	if rx.active && rx.write && rx.region != nil {
+		rx.active = false
+		vi.failWrite(rx.flags, WriteAborted, PartialError)
 	}
 }
 

@@ -298,6 +298,7 @@ func (vi *VI) fail(refused *uint32, status Status) {
 
 // broken changes the state to Error, completes all descriptors, and tells the program.
 func (vi *VI) broken(cause error) {
+	vi.abortWrite()
 	vi.leave()
 	vi.setState(Failed)
 	vi.n.raise(AsyncError{VI: vi, Code: ConnectionLost, Err: cause})
