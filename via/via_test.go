@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -1122,4 +1123,29 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%v allocations for a message", n)
 		}
 	}
+}
+
+// An idle VI that is connected takes at most 32 KiB of this process's memory.
+func TestIdleVI(t *testing.T) {
+	const n = 500 // and as many at the other ends, in this process too
+	a, b := start(t, ways[0])
+	couple(t, a, b, via.ReliableDelivery) // the link is there
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	before := heap()
+	for range n {
+		couple(t, a, b, via.ReliableDelivery)
+	}
+	after := heap()
+	each := (int64(after) - int64(before)) / (2 * n)
+	t.Logf("%d bytes", each)
+	if each > 32<<10 {
+		t.Errorf("an idle VI takes %d bytes", each)
+	}
+	runtime.KeepAlive(a)
+	runtime.KeepAlive(b)
 }
