@@ -1,0 +1,14 @@
+// Package mpi is the engine of MPI: requests, match queues, the eager and rendezvous protocols with
+// credits, and the modules that carry packets between ranks. All calls may be made from any
+// goroutine.
+//
+// Where to change what:
+//
+//   - layouts of blocks, packets and queues: layout.go
+//   - which message a receive takes: queues.go, and Engine.startRecv in receive.go
+//   - what is sent when there is room, and in which order: peer.pump in send.go
+//   - what a module is: module.go; rings of packets, which modules shm and tcp are: ring.go
+//   - how a waiter polls and sleeps: request.go; progress while none polls: engine.go
+//
+// docs/decisions/0031-mpi.md says why.
+package mpi

@@ -1,0 +1,473 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/group"
+)
+
+// Wildcards of receives.
+const (
+	AnySource = -1
+	AnyTag    = -2
+)
+
+// Engine is what a rank has of MPI: its match queues, its requests, and the other ranks. Its
+// methods may be called concurrently.
+type Engine struct {
+	p          *vmmc.Process
+	g          *group.Group
+	rank, size int
+	modules    []Module
+	polled     []Port // those that are worth to poll
+
+	polls   atomic.Uint32 // how often waiters have polled
+	pollers atomic.Int32  // waiters that are polling: they read the rings' words without the lock
+	ending  atomic.Bool   // reports whether the words must not be read any more
+	parked  atomic.Int32  // waiters that do not poll
+	timed   atomic.Bool   // reports whether the progress goroutine looks now and then
+	wakeUp  chan struct{} // wakes it
+
+	mu        sync.Mutex // The lock of all that follows, and of what the peers and requests have.
+	q         queues
+	peers     []*peer // by rank; the own one has no port
+	requests  []*Request
+	freed     []uint32   // indexes of requests that are over
+	pool      []*Request // of calls that have returned
+	waiters   []*waiter  // that are not in use
+	probers   []*Request // probes that wait
+	dead      int        // ranks that are gone
+	finishing bool       // reports whether ranks that end are no failure
+	closed    bool
+
+	ctx  context.Context //nolint:containedctx // ends with the engine
+	stop context.CancelFunc
+	run  sync.WaitGroup
+
+	bufferSize, buffered int // of buffered sends: attached, and in use
+	bufferFree           chan struct{}
+	contexts             uint32 // of communicators that this rank leads
+}
+
+// peer is another rank, or this one.
+type peer struct {
+	e    *Engine
+	rank int
+	name string // the process
+	port Port
+	err  error // why it is gone
+
+	sent  uint32 // cells of eager messages that were sent to it
+	acked uint32 // of these, cells that it has matched
+	held  uint32 // cells here of unexpected messages that it has sent
+	freed uint32 // cells of messages of its that were matched
+	told  uint32 // freed when it was told
+
+	control []Header   // packets without payload that wait for room
+	queue   []*Request // sends whose envelope has not left, in order
+	streams []*Request // sends whose data has not left
+	h       Header     // what is being sent
+}
+
+// offer is what ranks tell each other first.
+type offer struct {
+	Version uint32
+	Forced  uint32
+	IDs     [2]uint32
+}
+
+const version = 1
+
+// Options are those of an engine.
+type Options struct {
+	// Module is "shm", "tcp", or "" for the best one of each pair of ranks.
+	Module string
+}
+
+var moduleNames = [...]string{"shm", "tcp"}
+
+// Start makes a rank of each member of the group. It is a collective of the group.
+func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *Engine, err error) {
+	e := &Engine{p: p, g: g, rank: g.Rank(), size: g.Size(), wakeUp: make(chan struct{}, 1)}
+	forced := -1
+	for i, name := range moduleNames {
+		if o.Module == name {
+			forced = i
+		}
+	}
+	if o.Module != "" && forced < 0 {
+		return nil, Fail(ErrArg, "module", "there is no module %q: choose %q", o.Module, moduleNames)
+	}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.modules = []Module{newRingModule(e, moduleNames[0], true), newRingModule(e, moduleNames[1], false)}
+	e.requests = make([]*Request, 1) // index 0 is none
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.release())
+		}
+	}()
+	if err := e.q.init(p, e.size); err != nil {
+		return nil, &Error{ErrOther, "", err}
+	}
+	if err := e.connect(ctx, forced); err != nil {
+		return nil, err
+	}
+	e.run.Go(e.progress)
+	return e, nil
+}
+
+// uses returns which module a pair of ranks uses, by the node of the other one.
+func (e *Engine) uses(rank, forced int) int {
+	if forced >= 0 {
+		return forced
+	}
+	if e.g.Node(rank) == e.p.Node() {
+		return 0
+	}
+	return 1
+}
+
+// connect connects this rank to all others.
+func (e *Engine) connect(ctx context.Context, forced int) error {
+	mine := offer{Version: version, Forced: uint32(forced + 1)}
+	for rank := range e.size {
+		pr := &peer{e: e, rank: rank}
+		e.peers = append(e.peers, pr)
+		if rank == e.rank {
+			pr.name = e.p.ID().String()
+			continue
+		}
+		i := e.uses(rank, forced)
+		if i == 0 && e.g.Node(rank) != e.p.Node() {
+			return Fail(ErrArg, "module", "rank %d is on node %v, which module shm does not reach: choose tcp, or none", rank, e.g.Node(rank))
+		}
+		if mine.IDs[i] == 0 {
+			id, err := e.modules[i].Offer()
+			if err != nil {
+				return &Error{ErrOther, "", err}
+			}
+			mine.IDs[i] = id
+		}
+	}
+	if e.size == 1 {
+		return nil
+	}
+	all, err := group.Exchange(ctx, e.g, mine)
+	if err != nil {
+		return &Error{ErrOther, "", err}
+	}
+	errs := make([]error, e.size)
+	room := make(chan struct{}, 16)
+	var wg sync.WaitGroup
+	for rank, o := range all {
+		if rank == e.rank {
+			continue
+		}
+		if o.Version != version || o.Forced != mine.Forced {
+			errs[rank] = Fail(ErrArg, "module", "rank %d has another version, or another module is forced there", rank)
+			continue
+		}
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			errs[rank] = e.connectTo(ctx, rank, e.uses(rank, forced), o)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return &Error{ErrOther, "", err}
+	}
+	for _, pr := range e.peers {
+		if pr.port != nil && pr.port.Polled() {
+			e.polled = append(e.polled, pr.port)
+		}
+	}
+	// A rank that is first here could send before another one has begun to look: the ring holds it.
+	return nil
+}
+
+func (e *Engine) connectTo(ctx context.Context, rank, module int, o offer) error {
+	pr := e.peers[rank]
+	id, err := e.g.Member(ctx, rank)
+	if err != nil {
+		return err
+	}
+	pr.name = id.String()
+	if pr.port, err = e.modules[module].Connect(ctx, rank, o.IDs[module], pr); err != nil {
+		return fmt.Errorf("connect to rank %d by module %s: %w", rank, e.modules[module].Name(), err)
+	}
+	return nil
+}
+
+// Rank is this rank's number in the job.
+func (e *Engine) Rank() int { return e.rank }
+
+// Size is the number of ranks of the job.
+func (e *Engine) Size() int { return e.size }
+
+// Module is the name of the module that this rank uses with another one: "self" with itself.
+func (e *Engine) Module(rank int) string {
+	if r, ok := e.peers[rank].port.(*ring); ok {
+		return r.m.name
+	}
+	return "self"
+}
+
+// NewContext returns a context that no rank has got before. The next one is the communicator's too.
+func (e *Engine) NewContext() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.contexts++
+	return uint64(e.rank)<<33 | uint64(e.contexts)<<1
+}
+
+// lookAgain is how often the progress goroutine looks while waiters poll.
+const lookAgain = time.Millisecond
+
+// progress takes what arrives while no waiter polls, and notices that a rank has ended.
+func (e *Engine) progress() {
+	timer := time.NewTimer(lookAgain)
+	defer timer.Stop()
+	var ws []vmmc.Watch
+	var of []*peer
+	for polls := e.polls.Load(); ; {
+		e.mu.Lock()
+		e.pollAll()
+		ws, of = ws[:0], of[:0]
+		for _, pr := range e.peers {
+			if pr.port != nil && pr.err == nil {
+				for _, w := range pr.port.Watches() {
+					ws, of = append(ws, w), append(of, pr)
+				}
+			}
+		}
+		e.mu.Unlock()
+		if e.ctx.Err() != nil {
+			return
+		}
+		if len(ws) == 0 {
+			<-e.ctx.Done()
+			return
+		}
+		e.timed.Store(true)
+		now := e.polls.Load()
+		if now != polls && e.parked.Load() == 0 {
+			polls = now
+			timer.Reset(lookAgain)
+			select {
+			case <-timer.C:
+			case <-e.wakeUp:
+			case <-e.ctx.Done():
+			}
+			e.timed.Store(false)
+			continue
+		}
+		e.timed.Store(false)
+		i, err := e.p.WaitAny(e.ctx, ws...)
+		if err == nil || e.ctx.Err() != nil {
+			continue
+		}
+		e.mu.Lock()
+		e.pollAll() // what has arrived before the end
+		pr := of[max(0, min(i, len(of)-1))]
+		if why := pr.port.Err(); why != nil {
+			err = why
+		}
+		pr.fail(err)
+		e.mu.Unlock()
+	}
+}
+
+// attend has the progress goroutine wait for words.
+func (e *Engine) attend() {
+	if e.timed.Load() {
+		select {
+		case e.wakeUp <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// poll takes what has arrived in mapped memory.
+func (e *Engine) poll() {
+	e.polls.Add(1)
+	e.pollers.Add(1)
+	defer e.pollers.Add(-1)
+	if e.ending.Load() {
+		return
+	}
+	for _, port := range e.polled {
+		if port.News() {
+			e.mu.Lock()
+			e.pollAll()
+			e.mu.Unlock()
+			return
+		}
+	}
+}
+
+// All that follows is called with mu held.
+
+// pollAll takes what has arrived, and sends what there is room for.
+func (e *Engine) pollAll() {
+	if e.closed {
+		return
+	}
+	for _, pr := range e.peers {
+		if pr.port == nil || pr.err != nil || !pr.port.News() {
+			continue
+		}
+		if err := pr.port.Poll(); err != nil {
+			pr.fail(err)
+			continue
+		}
+		pr.pump()
+	}
+}
+
+func (e *Engine) pumpAll() {
+	if e.closed {
+		return
+	}
+	for _, pr := range e.peers {
+		pr.pump()
+	}
+}
+
+// fail notes that a rank is gone: all that waits for it fails.
+func (pr *peer) fail(err error) {
+	e := pr.e
+	if pr.err != nil {
+		return
+	}
+	pr.err = err
+	if !e.finishing {
+		e.dead++
+	}
+	pr.control, pr.queue, pr.streams = nil, nil, nil
+	e.q.each(unexpected, func(i uint32, n entry) {
+		if n.rank() == pr.rank && n.kind() == entryRTS { // its data does not come any more
+			e.q.remove(unexpected, i)
+		}
+	})
+	for _, r := range e.requests {
+		if r != nil && r.concerns(pr) {
+			r.fail(e.errGone(pr.rank))
+		}
+	}
+	for i := len(e.probers) - 1; i >= 0; i-- {
+		if r := e.probers[i]; r.concerns(pr) {
+			e.probers = append(e.probers[:i], e.probers[i+1:]...)
+			r.finish(e.errGone(pr.rank))
+		}
+	}
+}
+
+// Finish waits until all ranks have called it, and ends the engine. What was sent before is
+// received before. It may be called again after an error of the context.
+func (e *Engine) Finish(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		if e.closed {
+			e.mu.Unlock()
+			return Fail(ErrOther, "", "MPI is finalized already")
+		}
+		var r *Request // one whose message has not left
+		for _, o := range e.requests {
+			if o != nil && o.kind == sending && !o.peer.lost() {
+				r = o
+				break
+			}
+		}
+		e.mu.Unlock()
+		if r == nil {
+			break
+		}
+		if err := r.awaitLeft(ctx); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	e.finishing = true
+	e.mu.Unlock()
+	err := e.g.Barrier(ctx)
+	if err != nil && ctx.Err() != nil {
+		e.mu.Lock()
+		e.finishing = false
+		e.mu.Unlock()
+		return contextError(ctx, "wait until all ranks have called Finalize")
+	}
+	if err != nil {
+		err = &Error{ErrProcFailed, "", err}
+	}
+	return errors.Join(err, e.release())
+}
+
+// release ends the engine.
+func (e *Engine) release() error {
+	e.mu.Lock()
+	e.closed, e.finishing = true, true
+	for _, r := range e.requests {
+		if r != nil {
+			r.fail(Fail(ErrRequest, "", "MPI is finalized"))
+		}
+	}
+	for _, r := range e.probers {
+		r.finish(Fail(ErrRequest, "", "MPI is finalized"))
+	}
+	e.probers = nil
+	e.mu.Unlock()
+	e.stop()
+	e.run.Wait()
+	e.ending.Store(true)
+	for e.pollers.Load() > 0 {
+		runtime.Gosched()
+	}
+	var errs []error
+	for _, pr := range e.peers {
+		if pr.port == nil {
+			continue
+		}
+		e.mu.Lock()
+		port := pr.port
+		e.mu.Unlock()
+		errs = append(errs, port.Close())
+	}
+	for _, m := range e.modules {
+		errs = append(errs, m.Close())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return errors.Join(append(errs, e.q.close())...)
+}
+
+// Stats are figures of an engine, for tests and tools.
+type Stats struct {
+	Posted, Unexpected int // entries of the match queues
+	Requests           int // that are not over
+	Cells              int // that hold payloads
+	Chunks             int // of the match queues
+}
+
+// Stats returns the figures.
+func (e *Engine) Stats() (s Stats) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.Posted, s.Unexpected, s.Chunks = e.q.length[0], e.q.length[1], len(e.q.chunks)
+	for _, pr := range e.peers {
+		s.Cells += int(pr.held)
+	}
+	for _, r := range e.requests {
+		if r != nil {
+			s.Requests++
+		}
+	}
+	return s
+}

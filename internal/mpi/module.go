@@ -1,0 +1,53 @@
+package mpi
+
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc"
+)
+
+// Module is a transport: what the design of C-MPI calls a protocol module, with its table pt_*. All
+// ranks have all modules, and each pair of ranks uses one.
+//
+//	pt_initialize, pt_initconns   Offer
+//	pt_makeconns                  Connect
+//	pt_closeconns, pt_finalize    Close
+//	pt_fsend, pt_queuedsend       Port.Send
+//	pt_frecv, pt_uirecv           Port.Poll, which gives a Sink what has arrived
+//	pt_progress_nblk              Port.Poll and Port.News
+//	pt_getpolls                   Port.Watches
+type Module interface {
+	// Name is what the option and the environment call it.
+	Name() string
+	// Offer exports what the other ranks need to connect to this one, and returns its number.
+	Offer() (id uint32, err error)
+	// Connect connects to a rank by the number that it has offered. What arrives is given to the sink.
+	Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error)
+	// Close gives back what Offer has made. All ports are closed before.
+	Close() error
+}
+
+// Sink takes packets. Data is valid until it returns. An error ends the connection.
+type Sink interface {
+	Deliver(h *Header, data []byte) error
+}
+
+// Port is the connection with one rank. All methods but News and Close are called under the engine's lock.
+type Port interface {
+	// Send reports whether the packet has left: otherwise there is no room. It never waits.
+	Send(h *Header, data []byte) bool
+	// Poll gives the sink what has arrived.
+	Poll() error
+	// News reports whether Poll has something to do.
+	News() bool
+	// Watches are the words that change when there are news. They end with the connection.
+	Watches() []vmmc.Watch
+	// Err is why the connection has ended.
+	Err() error
+	// Polled reports whether it is worth to poll: news are seen without a system call.
+	Polled() bool
+	// MaxPacket is the longest payload of a packet.
+	MaxPacket() int
+	// Close ends the connection. It is called without the lock.
+	Close() error
+}

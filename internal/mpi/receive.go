@@ -1,0 +1,424 @@
+package mpi
+
+import (
+	"context"
+	"slices"
+)
+
+// Source is which messages a receive takes.
+type Source struct {
+	Context uint64
+	Rank    int   // in the job, or AnySource
+	Source  int   // rank in the communicator, or AnySource
+	Tag     int   // or AnyTag
+	Group   []int // ranks in the job, of the communicator
+}
+
+// Recv receives a message into buf. If the context ends before, no message is taken, but one that
+// has begun to arrive, which is lost.
+func (e *Engine) Recv(ctx context.Context, s *Source, buf []byte) (Status, error) {
+	e.mu.Lock()
+	r := e.newRequest(true)
+	if err := e.startRecv(r, s, buf); err != nil {
+		e.recycle(r)
+		e.mu.Unlock()
+		return Status{}, err
+	}
+	e.mu.Unlock()
+	ended := r.await(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ended != nil {
+		r.abandonRecv()
+		return Status{}, ended
+	}
+	status, err := r.status, r.err
+	e.recycle(r)
+	return status, err
+}
+
+// Irecv begins to receive. buf belongs to the request until it is over.
+func (e *Engine) Irecv(s *Source, buf []byte) (*Request, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.newRequest(false)
+	return r, e.startRecv(r, s, buf)
+}
+
+// All that follows is called with mu held, but Message.Recv and the probes.
+
+// startRecv looks among the unexpected messages and posts the receive, in one critical section.
+func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
+	if e.closed {
+		return Fail(ErrOther, "", "MPI is finalized")
+	}
+	r.kind, r.state, r.buf, r.group = receiving, isPosted, buf, s.Group
+	if s.Rank != AnySource {
+		r.peer = e.peers[s.Rank]
+	}
+	source, tag := int32(s.Source), int32(s.Tag)
+	if i := e.q.findUnexpected(s.Context, source, tag); i != 0 {
+		v := e.q.at(i).get()
+		e.q.remove(unexpected, i)
+		r.take(&v)
+		return nil
+	}
+	if err := e.sourceGone(r); err != nil {
+		return err
+	}
+	r.register()
+	r.v = envelope{context: s.Context, source: source, tag: tag, kind: entryPosted, rank: e.rank, request: r.index}
+	i, err := e.q.add(posted, &r.v)
+	if err != nil {
+		r.finish(nil)
+		return &Error{ErrOther, "", err}
+	}
+	r.entry = i
+	return nil
+}
+
+// sourceGone is the error of a receive that no message comes for.
+func (e *Engine) sourceGone(r *Request) error {
+	switch {
+	case r.peer != nil && r.peer.err != nil:
+		return e.errGone(r.peer.rank)
+	case r.peer == nil && e.dead > 0:
+		for _, rank := range r.group {
+			if e.peers[rank].err != nil {
+				return e.errGone(rank)
+			}
+		}
+	}
+	return nil
+}
+
+// takePosted takes a posted receive out of its list.
+func (e *Engine) takePosted(i uint32) *Request {
+	r := e.requests[e.q.at(i).request()]
+	e.q.remove(posted, i)
+	r.entry = 0
+	return r
+}
+
+// take gives a receive a message that was unexpected.
+func (r *Request) take(v *envelope) {
+	e := r.e
+	from := e.peers[v.rank]
+	r.peer = from
+	r.status = Status{Source: int(v.source), Tag: int(v.tag), Bytes: int(v.length)}
+	switch {
+	case v.kind == entryEager:
+		n := cellsOf(int(v.length))
+		dst := r.buf
+		if err := r.truncated(v.length); err != nil {
+			e.q.load(nil, v.cell)
+			from.release(n)
+			r.finish(err)
+			return
+		}
+		e.q.load(dst[:v.length], v.cell)
+		from.release(n)
+		r.finish(nil)
+	case from.port == nil:
+		r.fromSelf(e.requests[v.request], v)
+	default:
+		r.clear(v.request, v.length)
+	}
+}
+
+// release counts cells of a message that was unexpected.
+func (pr *peer) release(n uint32) {
+	pr.held -= n
+	pr.match(n)
+}
+
+// match gives a peer its credit back.
+func (pr *peer) match(n uint32) {
+	pr.freed += n
+	if pr.port != nil && pr.freed-pr.told >= window/4 {
+		pr.pump()
+	}
+}
+
+func (r *Request) truncated(n uint64) error {
+	if n <= uint64(len(r.buf)) {
+		return nil
+	}
+	r.status.Bytes = 0
+	return Fail(ErrTruncate, "buf", "the message of rank %d with tag %d has %d bytes, and the buffer has %d: nothing was stored",
+		r.status.Source, r.status.Tag, n, len(r.buf))
+}
+
+// fromSelf copies a message of this rank.
+func (r *Request) fromSelf(s *Request, v *envelope) {
+	r.status = Status{Source: int(v.source), Tag: int(v.tag), Bytes: int(v.length)}
+	err := r.truncated(v.length)
+	if err == nil {
+		copy(r.buf, s.buf)
+	}
+	s.finish(nil)
+	r.finish(err)
+}
+
+// clear tells a sender that its message is matched, and awaits the data.
+func (r *Request) clear(sreq uint32, length uint64) {
+	pr := r.peer
+	h := Header{kind: kindCTS, sreq: sreq, length: length}
+	err := r.truncated(length)
+	if err != nil {
+		h.flags = flagDiscard
+	}
+	if err != nil || length == 0 {
+		pr.control = append(pr.control, h)
+		r.finish(err)
+		pr.pump()
+		return
+	}
+	r.register()
+	r.state, r.off, r.length = matched, 0, int(length)
+	h.rreq = r.index
+	pr.control = append(pr.control, h)
+	pr.pump()
+}
+
+// abandonRecv has a receive whose caller is gone take nothing, or drop what is arriving.
+func (r *Request) abandonRecv() {
+	switch r.state {
+	case over:
+	case isPosted:
+		r.fail(nil)
+	default:
+		r.buf = nil
+	}
+}
+
+// Deliver takes a packet of the peer.
+func (pr *peer) Deliver(h *Header, data []byte) error {
+	e := pr.e
+	if n := h.matched - pr.acked; int32(n) > 0 {
+		if n > pr.sent-pr.acked {
+			return pr.violation("it has matched %d cells of %d", n, pr.sent-pr.acked)
+		}
+		pr.acked = h.matched
+	}
+	switch h.kind {
+	case kindEager:
+		return pr.eagerArrived(h, data)
+	case kindRTS:
+		v := envelope{
+			context: h.context, source: h.source, tag: h.tag, length: h.length,
+			kind: entryRTS, rank: pr.rank, request: h.sreq,
+		}
+		if i := e.q.findPosted(h.context, h.source, h.tag); i != 0 {
+			r := e.takePosted(i)
+			r.peer = pr
+			r.status = Status{Source: int(h.source), Tag: int(h.tag), Bytes: int(h.length)}
+			r.clear(h.sreq, h.length)
+			return nil
+		}
+		return e.addUnexpected(&v)
+	case kindCTS:
+		return pr.cleared(h)
+	case kindData:
+		return pr.dataArrived(h, data)
+	case kindNoop:
+		return nil
+	}
+	return pr.violation("a packet of kind %d", h.kind)
+}
+
+func (pr *peer) eagerArrived(h *Header, data []byte) error {
+	e := pr.e
+	if uint64(len(data)) != h.length || len(data) > MaxEager {
+		return pr.violation("an eager message of %d bytes in a packet of %d", h.length, len(data))
+	}
+	n := cellsOf(len(data))
+	if i := e.q.findPosted(h.context, h.source, h.tag); i != 0 {
+		r := e.takePosted(i)
+		r.status = Status{Source: int(h.source), Tag: int(h.tag), Bytes: len(data)}
+		err := r.truncated(h.length)
+		if err == nil {
+			copy(r.buf, data)
+		}
+		r.finish(err)
+		pr.match(n)
+		return nil
+	}
+	if pr.held+n > window {
+		return pr.violation("%d cells of unexpected messages, %d are allowed", pr.held+n, window)
+	}
+	pr.held += n
+	return e.addUnexpected(&envelope{
+		context: h.context, source: h.source, tag: h.tag, length: h.length,
+		kind: entryEager, rank: pr.rank, cell: e.q.store(data),
+	})
+}
+
+// cleared begins to send the data of a message that was matched.
+func (pr *peer) cleared(h *Header) error {
+	r := pr.e.lookUp(h.sreq)
+	if r == nil || r.kind != sending || r.peer != pr || r.state != left {
+		return pr.violation("it has matched a message that does not wait")
+	}
+	if h.flags&flagDiscard != 0 || r.length == 0 {
+		r.finish(nil)
+		return nil
+	}
+	r.state, r.off, r.far = streaming, 0, h.rreq
+	pr.streams = append(pr.streams, r)
+	return nil // Poll's caller pumps
+}
+
+func (pr *peer) dataArrived(h *Header, data []byte) error {
+	r := pr.e.lookUp(h.rreq)
+	if r == nil || r.kind != receiving || r.peer != pr || r.state != matched ||
+		h.length != uint64(r.off) || len(data) == 0 || len(data) > r.length-r.off {
+		return pr.violation("data that no receive waits for")
+	}
+	if r.buf != nil {
+		copy(r.buf[r.off:], data)
+	}
+	if r.off += len(data); r.off == r.length {
+		r.finish(nil)
+	}
+	return nil
+}
+
+func (pr *peer) violation(format string, args ...any) error {
+	return Fail(ErrOther, "", "rank %d breaks the protocol: "+format, append([]any{pr.rank}, args...)...)
+}
+
+// addUnexpected keeps a message, unless a matched probe waits for it.
+func (e *Engine) addUnexpected(v *envelope) error {
+	for i := 0; i < len(e.probers); {
+		r := e.probers[i]
+		if r.v.context != v.context || !fits(r.v.source, r.v.tag, v.source, v.tag) {
+			i++
+			continue
+		}
+		e.probers = slices.Delete(e.probers, i, i+1)
+		r.status = Status{Source: int(v.source), Tag: int(v.tag), Bytes: int(v.length)}
+		if r.kind == mprobing {
+			r.msg = &Message{e: e, v: *v}
+			r.finish(nil)
+			return nil
+		}
+		r.finish(nil)
+	}
+	if _, err := e.q.add(unexpected, v); err != nil {
+		return &Error{ErrOther, "", err}
+	}
+	return nil
+}
+
+// Message is one that a matched probe has taken: no other receive gets it.
+type Message struct {
+	e     *Engine
+	v     envelope
+	taken bool
+}
+
+// Probe waits until a receive would find a message. With take it takes the message.
+func (e *Engine) Probe(ctx context.Context, s *Source, take bool) (Status, *Message, error) {
+	e.mu.Lock()
+	status, m, err := e.probe(s, take)
+	if err != nil || status != nil {
+		e.mu.Unlock()
+		if err != nil {
+			return Status{}, nil, err
+		}
+		return *status, m, nil
+	}
+	r := e.newRequest(false)
+	r.kind, r.state, r.group = probing, isPosted, s.Group
+	if take {
+		r.kind = mprobing
+	}
+	if s.Rank != AnySource {
+		r.peer = e.peers[s.Rank]
+	}
+	if err := e.sourceGone(r); err != nil {
+		e.mu.Unlock()
+		return Status{}, nil, err
+	}
+	r.v = envelope{context: s.Context, source: int32(s.Source), tag: int32(s.Tag)}
+	e.probers = append(e.probers, r)
+	e.mu.Unlock()
+	if err := r.await(ctx); err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if r.done.Load() && r.msg != nil { // no other receive gets it
+			return r.status, r.msg, r.err
+		}
+		e.probers = slices.DeleteFunc(e.probers, func(o *Request) bool { return o == r })
+		return Status{}, nil, err
+	}
+	return r.status, r.msg, r.err
+}
+
+// Iprobe is Probe that does not wait: ok is false if there is no message.
+func (e *Engine) Iprobe(s *Source, take bool) (st Status, m *Message, ok bool, err error) {
+	e.step()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	status, m, err := e.probe(s, take)
+	if status == nil {
+		return Status{}, nil, false, err
+	}
+	return *status, m, true, nil
+}
+
+// probe looks for a message once.
+func (e *Engine) probe(s *Source, take bool) (*Status, *Message, error) {
+	if e.closed {
+		return nil, nil, Fail(ErrOther, "", "MPI is finalized")
+	}
+	i := e.q.findUnexpected(s.Context, int32(s.Source), int32(s.Tag))
+	if i == 0 {
+		return nil, nil, nil
+	}
+	v := e.q.at(i).get()
+	status := &Status{Source: int(v.source), Tag: int(v.tag), Bytes: int(v.length)}
+	if !take {
+		return status, nil, nil
+	}
+	e.q.remove(unexpected, i)
+	return status, &Message{e: e, v: v}, nil
+}
+
+// Recv receives the message, as Engine.Recv does.
+func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
+	r, err := m.Irecv(buf)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := r.await(ctx); err != nil {
+		r.e.mu.Lock()
+		defer r.e.mu.Unlock()
+		r.abandonRecv()
+		return Status{}, err
+	}
+	return r.status, r.err
+}
+
+// Irecv begins to receive the message.
+func (m *Message) Irecv(buf []byte) (*Request, error) {
+	e := m.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.closed:
+		return nil, Fail(ErrOther, "", "MPI is finalized")
+	case m.taken:
+		return nil, Fail(ErrRequest, "message", "the message was received already")
+	}
+	m.taken = true
+	r := e.newRequest(false)
+	r.kind, r.state, r.buf = receiving, isPosted, buf
+	r.peer = e.peers[m.v.rank]
+	if r.peer.err != nil && m.v.kind == entryRTS {
+		return nil, e.errGone(m.v.rank)
+	}
+	r.take(&m.v)
+	return r, nil
+}

@@ -1,0 +1,382 @@
+package mpi
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Status says which message a request was over with.
+type Status struct {
+	Source    int // rank in the communicator
+	Tag       int
+	Bytes     int
+	Cancelled bool
+}
+
+// The kinds of requests.
+const (
+	sending = iota + 1
+	receiving
+	probing
+	mprobing
+)
+
+// The states of a request.
+//
+//	sending:   queued -> left -> streaming -> over; an eager one: queued -> over
+//	receiving: posted -> matched -> over
+//	probes:    posted -> over
+const (
+	queued    = iota + 1 // the envelope waits for room
+	left                 // the envelope is out, and the receiver has not matched it
+	streaming            // data goes out
+	isPosted
+	matched // data comes in
+	over
+)
+
+// Request is a send, a receive or a probe that need not be over. A request that was given out is
+// waited for by one goroutine at a time.
+type Request struct {
+	e      *Engine
+	index  uint32 // in Engine.requests while it is not over
+	kind   int
+	state  int
+	peer   *peer // nil: any source
+	group  []int // ranks in the job, of the communicator
+	sync   bool
+	copied bool // reports whether buf is the engine's, and counts as buffered
+	buf    []byte
+	off    int // how much of the data has come or gone
+	length int // of the message
+	far    uint32
+	entry  uint32 // while it is posted
+	v      envelope
+	status Status
+	err    error
+	msg    *Message
+	done   atomic.Bool // stored last
+	waiter *waiter
+}
+
+// waiter is what a goroutine sleeps on.
+type waiter struct{ ch chan struct{} }
+
+// All that follows is called with Engine.mu held, but for the waits.
+
+func (e *Engine) newRequest(pooled bool) *Request {
+	if n := len(e.pool); pooled && n > 0 {
+		r := e.pool[n-1]
+		e.pool = e.pool[:n-1]
+		return r
+	}
+	return &Request{e: e}
+}
+
+// recycle gives back a request that no other goroutine has. It is over.
+func (e *Engine) recycle(r *Request) {
+	*r = Request{e: e}
+	e.pool = append(e.pool, r)
+}
+
+// register gives a request an index, by which peers name it.
+func (r *Request) register() {
+	e := r.e
+	if r.index != 0 {
+		return
+	}
+	if n := len(e.freed); n > 0 {
+		r.index = e.freed[n-1]
+		e.freed = e.freed[:n-1]
+		e.requests[r.index] = r
+		return
+	}
+	r.index = uint32(len(e.requests))
+	e.requests = append(e.requests, r)
+}
+
+// lookUp is the request of an index that a peer has named, or nil.
+func (e *Engine) lookUp(i uint32) *Request {
+	if uint64(i) >= uint64(len(e.requests)) {
+		return nil
+	}
+	return e.requests[i]
+}
+
+// finish ends a request.
+func (r *Request) finish(err error) {
+	e := r.e
+	if r.index != 0 {
+		e.requests[r.index] = nil
+		e.freed = append(e.freed, r.index)
+		r.index = 0
+	}
+	if r.copied {
+		e.buffered -= len(r.buf) + BufferOverhead
+		if e.bufferFree != nil {
+			close(e.bufferFree)
+			e.bufferFree = nil
+		}
+	}
+	r.state, r.err, r.buf = over, err, nil
+	w := r.waiter
+	r.waiter = nil
+	r.done.Store(true)
+	if w != nil {
+		select {
+		case w.ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// fail ends a request that is not over with an error.
+func (r *Request) fail(err error) {
+	if r.state == isPosted && r.entry != 0 {
+		r.e.q.remove(posted, r.entry)
+		r.entry = 0
+	}
+	r.finish(err)
+}
+
+// concerns reports whether a request cannot be over when a peer is gone.
+func (r *Request) concerns(pr *peer) bool {
+	if r.peer != nil {
+		return r.peer == pr
+	}
+	return slices.Contains(r.group, pr.rank)
+}
+
+func (pr *peer) lost() bool { return pr.err != nil }
+
+// What follows is called without the lock.
+
+// spin bounds how long a waiter polls before it sleeps: about twice what waking it costs.
+const spin = 30 * time.Microsecond
+
+// polledFor reports whether it is worth to poll for a request.
+func (r *Request) polledFor() bool {
+	if len(r.e.polled) == 0 {
+		return false
+	}
+	return r.peer == nil || r.peer.port != nil && r.peer.port.Polled()
+}
+
+// Done reports whether the request is over. It takes what has arrived.
+func (r *Request) Done() bool {
+	if r.done.Load() {
+		return true
+	}
+	r.e.step()
+	return r.done.Load()
+}
+
+// step takes what has arrived, whichever way.
+func (e *Engine) step() {
+	e.polls.Add(1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pollAll()
+}
+
+// spinUntil polls for a while, and reports whether all or one of the requests are over.
+func (e *Engine) spinUntil(done func() bool) bool {
+	if done() {
+		return true
+	}
+	for start := time.Now(); ; {
+		for range 32 {
+			e.poll()
+			if done() {
+				return true
+			}
+		}
+		if time.Since(start) > spin {
+			return false
+		}
+		runtime.Gosched()
+	}
+}
+
+// await waits until a request is over. Its error is the context's alone.
+func (r *Request) await(ctx context.Context) error {
+	if r.done.Load() || r.polledFor() && r.spin() {
+		return nil
+	}
+	e := r.e
+	e.mu.Lock()
+	if r.done.Load() {
+		e.mu.Unlock()
+		return nil
+	}
+	if r.waiter != nil {
+		e.mu.Unlock()
+		return Fail(ErrRequest, "request", "another goroutine waits for the request")
+	}
+	w := e.newWaiter()
+	r.waiter = w
+	e.mu.Unlock()
+	err := e.sleep(ctx, w)
+	e.mu.Lock()
+	r.waiter = nil
+	e.freeWaiter(w)
+	if r.done.Load() {
+		err = nil
+	}
+	e.mu.Unlock()
+	return err
+}
+
+func (r *Request) spin() bool {
+	for start := time.Now(); ; {
+		for range 32 {
+			r.e.poll()
+			if r.done.Load() {
+				return true
+			}
+		}
+		if time.Since(start) > spin {
+			return false
+		}
+		runtime.Gosched()
+	}
+}
+
+// sleep waits for a waiter's event.
+func (e *Engine) sleep(ctx context.Context, w *waiter) error {
+	e.parked.Add(1)
+	defer e.parked.Add(-1)
+	e.attend()
+	select {
+	case <-w.ch:
+		return nil
+	case <-ctx.Done():
+		return contextError(ctx, "wait")
+	}
+}
+
+func (e *Engine) newWaiter() *waiter {
+	if n := len(e.waiters); n > 0 {
+		w := e.waiters[n-1]
+		e.waiters = e.waiters[:n-1]
+		return w
+	}
+	return &waiter{make(chan struct{}, 1)}
+}
+
+// freeWaiter takes back a waiter that no request has any more.
+func (e *Engine) freeWaiter(w *waiter) {
+	select {
+	case <-w.ch:
+	default:
+	}
+	e.waiters = append(e.waiters, w)
+}
+
+// awaitLeft waits until a send is over, or its waiter is.
+func (r *Request) awaitLeft(ctx context.Context) error {
+	for !r.done.Load() {
+		r.e.step()
+		select {
+		case <-ctx.Done():
+			return contextError(ctx, "wait until all messages have left")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Wait waits until the request is over, and returns what it is over with. When the context ends the
+// request goes on.
+func (r *Request) Wait(ctx context.Context) (Status, error) {
+	if err := r.await(ctx); err != nil {
+		return Status{}, err
+	}
+	return r.status, r.err
+}
+
+// WaitAny returns the index of a request that is over, and -1 if all are nil.
+func WaitAny(ctx context.Context, rs []*Request) (int, error) {
+	var e *Engine
+	for _, r := range rs {
+		if r != nil {
+			e = r.e
+			break
+		}
+	}
+	if e == nil {
+		return -1, nil
+	}
+	at := -1
+	done := func() bool {
+		for i, r := range rs {
+			if r != nil && r.done.Load() {
+				at = i
+				return true
+			}
+		}
+		return false
+	}
+	if e.spinUntil(done) {
+		return at, nil
+	}
+	e.mu.Lock()
+	w := e.newWaiter()
+	busy := false
+	for _, r := range rs {
+		if r != nil && !r.done.Load() && r.waiter != nil && r.waiter != w {
+			busy = true
+		} else if r != nil {
+			r.waiter = w
+		}
+	}
+	for !busy && !done() {
+		e.mu.Unlock()
+		err := e.sleep(ctx, w)
+		e.mu.Lock()
+		if err != nil && !done() {
+			e.unwait(rs, w)
+			e.mu.Unlock()
+			return -1, err
+		}
+	}
+	e.unwait(rs, w)
+	e.mu.Unlock()
+	if busy {
+		return -1, Fail(ErrRequest, "requests", "another goroutine waits for one of the requests")
+	}
+	return at, nil
+}
+
+func (e *Engine) unwait(rs []*Request, w *waiter) {
+	for _, r := range rs {
+		if r != nil && r.waiter == w {
+			r.waiter = nil
+		}
+	}
+	e.freeWaiter(w)
+}
+
+// Result is what a request that is over was over with.
+func (r *Request) Result() (Status, error) {
+	if !r.done.Load() {
+		return Status{}, Fail(ErrPending, "request", "the request is not over")
+	}
+	return r.status, r.err
+}
+
+// Cancel cancels a receive that no message has matched. It reports whether it did: Status.Cancelled
+// says so, too.
+func (r *Request) Cancel() bool {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	if r.kind != receiving || r.state != isPosted {
+		return false
+	}
+	r.status = Status{Source: AnySource, Tag: AnyTag, Cancelled: true}
+	r.fail(nil)
+	return true
+}

@@ -1,0 +1,321 @@
+package mpi
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+)
+
+// The modules shm and tcp are one code with two policies: a ring of packets in the receiver's
+// memory. With shm it is in pages that both ranks map. With tcp it is never mapped, so that packets
+// go over a connection, on one node too.
+type ringModule struct {
+	name   string
+	mapped bool
+	e      *Engine
+	ring   int // bytes of a ring
+	own    pair.Buffer
+
+	ctx   context.Context //nolint:containedctx // ends with the module
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+}
+
+func newRingModule(e *Engine, name string, mapped bool) *ringModule {
+	m := &ringModule{name: name, mapped: mapped, e: e, ring: ringSize(e.size)}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+// Name is the module's.
+func (m *ringModule) Name() string { return m.name }
+
+func (m *ringModule) lane() int { return laneHead + m.ring }
+
+func (m *ringModule) label() []byte {
+	b := append(make([]byte, 0, 16), magic...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(m.e.size))
+	return binary.LittleEndian.AppendUint32(b, uint32(m.ring))
+}
+
+// Offer exports the block.
+func (m *ringModule) Offer() (uint32, error) {
+	opts := []vmmc.ExportOption{vmmc.WithLabel(m.label())}
+	if !m.mapped {
+		opts = append(opts, vmmc.Unmapped())
+	}
+	var err error
+	m.own, err = pair.NewBuffer(m.e.p, blockHead+m.e.size*m.lane(), func(b []byte) {
+		copy(b, magic)
+		binary.LittleEndian.PutUint32(b[ringAtBlk:], uint32(m.ring))
+		binary.LittleEndian.PutUint32(b[sizeAtBlk:], uint32(m.e.size))
+	}, opts...)
+	if err != nil {
+		return 0, fmt.Errorf("module %s: %w", m.name, err)
+	}
+	return m.own.ID(), nil
+}
+
+// Connect imports the block of a rank.
+func (m *ringModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error) {
+	im, err := m.e.g.Import(ctx, rank, id)
+	if err != nil {
+		return nil, err
+	}
+	r, err := m.newRing(im, rank, to)
+	if err != nil {
+		return nil, errors.Join(err, im.Close())
+	}
+	return r, nil
+}
+
+func (m *ringModule) newRing(im *vmmc.Import, rank int, to Sink) (*ring, error) {
+	switch {
+	case !slices.Equal(im.Label(), m.label()) || im.Size() != m.own.Size():
+		return nil, fmt.Errorf("rank %d has another version of this package, or is of another job", rank)
+	case m.mapped && im.Path() != vmmc.PathMapped:
+		return nil, fmt.Errorf("module shm: the memory of rank %d, at %v, cannot be mapped: choose module tcp", rank, im.Exporter())
+	}
+	at := blockHead + rank*m.lane()
+	r := &ring{
+		m: m, im: im, to: to, size: m.ring, far: blockHead + m.e.rank*m.lane(),
+		ring: m.own.Bytes()[at+laneHead : at+m.lane()],
+	}
+	r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
+	var err error
+	if r.head, err = m.own.Word(at + headOff); err == nil {
+		r.peerTaken, err = m.own.Word(at + takenOff)
+	}
+	r.watches = []vmmc.Watch{{Word: r.head, From: im}, {Word: r.peerTaken, From: im}}
+	return r, err
+}
+
+// Close ends the export.
+func (m *ringModule) Close() error {
+	m.stop()
+	m.tasks.Wait()
+	return m.own.Close()
+}
+
+// ring is a pair of rings: the peer's, which this rank writes, and its own, which the peer writes.
+// Guarded by Engine.mu, but for the words and what is seen of them.
+type ring struct {
+	m    *ringModule
+	im   *vmmc.Import
+	to   Sink
+	size int
+	far  int // where this rank's lane begins, in the peer's block
+	ring []byte
+
+	head, peerTaken     vmmc.Word
+	seenHead, seenTaken atomic.Uint32 // of the words. Stored under Engine.mu.
+	watches             []vmmc.Watch
+
+	next   uint32 // behind the last packet that was taken
+	told   uint32 // next when the peer was told
+	number uint32 // of the next packet that arrives
+
+	sent    uint32 // behind the last packet that was sent
+	acked   uint32 // how far the peer has taken them
+	numbers uint32 // of the next packet that is sent
+	last    packet
+	stalled bool // reports whether a send would wait
+	again   bool // reports whether last must be sent again. Only while stalled.
+	stage   []byte
+	word    [4]byte
+	h       Header
+	closed  bool
+}
+
+// packet is one that lies in stage.
+type packet struct {
+	pad  int    // where a pad goes before it, in the ring, or -1
+	at   int    // in the peer's block
+	end  uint32 // the position behind it
+	size int
+}
+
+// MaxPacket is an eighth of the ring at most: the largest packet, and the pad before it, fit beside
+// what the peer has taken and not told of.
+func (r *ring) MaxPacket() int { return min(32<<10, r.size/8) - headerSize }
+
+// Polled reports whether the ring is in mapped memory.
+func (r *ring) Polled() bool { return r.m.mapped }
+
+// Err is that of the import.
+func (r *ring) Err() error { return r.im.Err() }
+
+// News reports whether the peer has written a word.
+func (r *ring) News() bool {
+	return r.head.Load() != r.seenHead.Load() || r.peerTaken.Load() != r.seenTaken.Load()
+}
+
+// Watches are the two words.
+func (r *ring) Watches() []vmmc.Watch {
+	r.watches[0].Old, r.watches[1].Old = r.seenHead.Load(), r.seenTaken.Load()
+	return r.watches
+}
+
+// Send writes a packet into the peer's ring.
+func (r *ring) Send(h *Header, data []byte) bool {
+	size := padded(headerSize + len(data))
+	pos := r.sent
+	pad := -1
+	if at := int(pos % uint32(r.size)); at+size > r.size {
+		pad = at
+		pos += uint32(r.size - at)
+	}
+	end := pos + uint32(size)
+	if r.stalled || r.closed || int(end-r.acked) > r.size {
+		return false
+	}
+	h.size, h.taken, h.number = uint32(len(data)), r.next, r.numbers
+	if pad >= 0 {
+		h.number++
+		r.numbers++
+	}
+	r.numbers++
+	h.encode(r.stage)
+	copy(r.stage[headerSize:], data)
+	clear(r.stage[headerSize+len(data) : size])
+	r.last = packet{pad: pad, at: r.far + laneHead + int(pos%uint32(r.size)), end: end, size: size}
+	r.sent, r.told = end, r.next
+	if err := r.sendLast(); err != nil {
+		r.stall(true)
+	}
+	return true
+}
+
+// sendLast sends the packet in stage. When that fails the peer may have got it or not: then it is
+// sent once more, to the same place, and nothing else before it.
+func (r *ring) sendLast() error {
+	p := &r.last
+	if p.pad >= 0 {
+		pad := Header{kind: kindPad, size: uint32(r.size - p.pad - headerSize), taken: r.told, number: r.numbers - 2}
+		var b [headerSize]byte
+		pad.encode(b[:])
+		if err := r.im.Send(pair.NoWait, b[:], r.far+laneHead+p.pad); err != nil {
+			return err
+		}
+	}
+	return r.im.SendSignal(pair.NoWait, r.stage[:p.size], p.at, p.end, r.far+headOff)
+}
+
+// stall has a goroutine wait until the connection takes packets. again reports whether the packet
+// in stage must be sent again.
+func (r *ring) stall(again bool) {
+	if !r.stalled && !r.closed {
+		r.stalled, r.again = true, again
+		r.m.tasks.Go(r.unstall)
+	}
+}
+
+// unstall waits until the connection takes packets, and has the engine send what waits.
+func (r *ring) unstall() {
+	for {
+		err := r.im.Fence(r.m.ctx)
+		r.m.e.mu.Lock()
+		if err == nil && r.again && !r.closed {
+			if err = r.sendLast(); err == nil {
+				r.again = false
+			}
+		}
+		if err == nil || r.closed || r.im.Err() != nil || r.m.ctx.Err() != nil {
+			r.stalled = false
+			r.m.e.pumpAll()
+			r.m.e.mu.Unlock()
+			return
+		}
+		r.m.e.mu.Unlock()
+		timeout.Sleep(r.m.ctx, time.Millisecond)
+	}
+}
+
+// tellTaken tells the peer how far its packets were taken.
+func (r *ring) tellTaken() {
+	if r.stalled || r.closed {
+		return
+	}
+	binary.NativeEndian.PutUint32(r.word[:], r.next)
+	if err := r.im.Send(pair.NoWait, r.word[:], r.far+takenOff); err != nil {
+		r.stall(false)
+		return
+	}
+	r.told = r.next
+}
+
+// Poll takes what has arrived. It reads nothing twice that the peer can write.
+func (r *ring) Poll() error {
+	taken := r.peerTaken.Load()
+	head := r.head.Load()
+	r.seenHead.Store(head)
+	r.seenTaken.Store(taken)
+	if n := head - r.next; n > uint32(r.size) || n%packetAlign != 0 {
+		return r.violation("%d bytes have arrived in a ring of %d", n, r.size)
+	}
+	h := &r.h
+	for r.next != head {
+		at := int(r.next % uint32(r.size))
+		h.decode(r.ring[at : at+headerSize])
+		if h.size > uint32(r.size) {
+			return r.violation("a packet of %d bytes", h.size)
+		}
+		size := padded(headerSize + int(h.size))
+		if at+size > r.size || uint32(size) > head-r.next {
+			return r.violation("a packet of %d bytes at %d", h.size, at)
+		}
+		if h.number != r.number {
+			return r.violation("packet %d, want %d", h.number, r.number)
+		}
+		r.number++
+		if err := r.acknowledge(h.taken); err != nil {
+			return err
+		}
+		if h.kind != kindPad {
+			if err := r.to.Deliver(h, r.ring[at+headerSize:][:h.size]); err != nil {
+				return err
+			}
+		}
+		r.next += uint32(size)
+		if r.next-r.told >= uint32(r.size/4) {
+			r.tellTaken()
+		}
+	}
+	return r.acknowledge(taken)
+}
+
+// acknowledge notes how far the peer has taken packets.
+func (r *ring) acknowledge(taken uint32) error {
+	switch n := taken - r.acked; {
+	case int32(n) <= 0: // older than what a packet has said, or no news
+	case n > r.sent-r.acked:
+		return r.violation("it has taken %d bytes of %d", n, r.sent-r.acked)
+	default:
+		r.acked = taken
+	}
+	return nil
+}
+
+func (r *ring) violation(format string, args ...any) error {
+	return &vmmc.Error{
+		Op: "take packets of module " + r.m.name, Peer: r.im.Exporter().String(), Code: vmmc.ErrProtocol,
+		Err: fmt.Errorf(format, args...),
+	}
+}
+
+// Close ends the import.
+func (r *ring) Close() error {
+	r.m.e.mu.Lock()
+	r.closed = true
+	r.m.e.mu.Unlock()
+	return r.im.Close()
+}
