@@ -38,7 +38,7 @@ const (
 // frozen are the packages whose API is in v1.txt.
 var frozen = []string{
 	"",
-	"/broadcast", "/call", "/channel", "/group", "/lock", "/manual", "/node", "/queue", "/table", "/via", "/view", "/vmmctest", "/vrpc",
+	"/broadcast", "/call", "/channel", "/group", "/lock", "/manual", "/mpi", "/node", "/queue", "/table", "/via", "/view", "/vmmctest", "/vrpc",
 	"/vrpc/portmap", "/xdr",
 }
 

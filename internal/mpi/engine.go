@@ -93,9 +93,13 @@ type Options struct {
 
 var moduleNames = [...]string{"shm", "tcp"}
 
-// Start makes a rank of each member of the group. It is a collective of the group.
+// Start makes a rank of each member of the group. It is a collective of the group. Without a process
+// and a group it makes a job of one rank, which needs no node.
 func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *Engine, err error) {
-	e := &Engine{p: p, g: g, rank: g.Rank(), size: g.Size(), wakeUp: make(chan struct{}, 1)}
+	e := &Engine{p: p, g: g, size: 1, wakeUp: make(chan struct{}, 1)}
+	if g != nil {
+		e.rank, e.size = g.Rank(), g.Size()
+	}
 	forced := -1
 	for i, name := range moduleNames {
 		if o.Module == name {
@@ -141,8 +145,7 @@ func (e *Engine) connect(ctx context.Context, forced int) error {
 		pr := &peer{e: e, rank: rank}
 		e.peers = append(e.peers, pr)
 		if rank == e.rank {
-			pr.name = e.p.ID().String()
-			continue
+			continue // it has no port
 		}
 		i := e.uses(rank, forced)
 		if i == 0 && e.g.Node(rank) != e.p.Node() {
@@ -397,7 +400,10 @@ func (e *Engine) Finish(ctx context.Context) error {
 	e.mu.Lock()
 	e.finishing = true
 	e.mu.Unlock()
-	err := e.g.Barrier(ctx)
+	var err error
+	if e.g != nil {
+		err = e.g.Barrier(ctx)
+	}
 	if err != nil && ctx.Err() != nil {
 		e.mu.Lock()
 		e.finishing = false

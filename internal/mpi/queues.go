@@ -79,7 +79,8 @@ type queues struct {
 	length [2]int // of all posted, of all unexpected
 }
 
-// init allocates the queues, and the cells of a number of ranks.
+// init allocates the queues, and the cells of a number of ranks. Without a process they lie on the Go
+// heap: that is a job of one rank, which nothing else maps.
 func (q *queues) init(p *vmmc.Process, ranks int) (err error) {
 	q.p = p
 	if err := q.grow(); err != nil {
@@ -88,6 +89,10 @@ func (q *queues) init(p *vmmc.Process, ranks int) (err error) {
 	copy(q.chunks[0], magic)
 	binary.LittleEndian.PutUint32(q.chunks[0][usedAt:], firstEntry)
 	n := ranks*window + 1
+	if p == nil {
+		q.cells = make([]byte, n*cellSize)
+		return nil
+	}
 	if q.arena, err = p.Alloc(n * cellSize); err != nil {
 		return errors.Join(err, q.close())
 	}
@@ -108,6 +113,10 @@ func (q *queues) close() (err error) {
 }
 
 func (q *queues) grow() error {
+	if q.p == nil {
+		q.chunks = append(q.chunks, make([]byte, chunkSize))
+		return nil
+	}
 	m, err := q.p.Alloc(chunkSize)
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ type Source struct {
 	Source  int   // rank in the communicator, or AnySource
 	Tag     int   // or AnyTag
 	Group   []int // ranks in the job, of the communicator
+	// Collective makes the receive fail if any rank of the group is gone.
+	Collective bool
 }
 
 // Recv receives a message into buf. If the context ends before, no message is taken, but one that
@@ -52,7 +54,7 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	if e.closed {
 		return Fail(ErrOther, "", "MPI is finalized")
 	}
-	r.kind, r.state, r.buf, r.group = receiving, isPosted, buf, s.Group
+	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
 	if s.Rank != AnySource {
 		r.peer = e.peers[s.Rank]
 	}
@@ -82,11 +84,17 @@ func (e *Engine) sourceGone(r *Request) error {
 	switch {
 	case r.peer != nil && r.peer.err != nil:
 		return e.errGone(r.peer.rank)
-	case r.peer == nil && e.dead > 0:
-		for _, rank := range r.group {
-			if e.peers[rank].err != nil {
-				return e.errGone(rank)
-			}
+	case (r.peer == nil || r.whole) && e.dead > 0:
+		return e.groupGone(r.group)
+	}
+	return nil
+}
+
+// groupGone is the error of a group with a rank that is gone.
+func (e *Engine) groupGone(group []int) error {
+	for _, rank := range group {
+		if e.peers[rank].err != nil {
+			return e.errGone(rank)
 		}
 	}
 	return nil

@@ -47,6 +47,7 @@ type Request struct {
 	state  int
 	peer   *peer // nil: any source
 	group  []int // ranks in the job, of the communicator
+	whole  bool  // reports whether it fails if any rank of group is gone
 	sync   bool
 	copied bool // reports whether buf is the engine's, and counts as buffered
 	buf    []byte
@@ -144,10 +145,10 @@ func (r *Request) fail(err error) {
 
 // concerns reports whether a request cannot be over when a peer is gone.
 func (r *Request) concerns(pr *peer) bool {
-	if r.peer != nil {
-		return r.peer == pr
+	if r.peer == pr {
+		return true
 	}
-	return slices.Contains(r.group, pr.rank)
+	return (r.peer == nil || r.whole) && slices.Contains(r.group, pr.rank)
 }
 
 func (pr *peer) lost() bool { return pr.err != nil }

@@ -26,6 +26,9 @@ type Target struct {
 	Source  int   // the sender's rank in the communicator
 	Tag     int   // checked
 	Group   []int // ranks in the job, of the communicator
+	// Collective makes the send fail if any rank of the group is gone: others may have left the
+	// collective for that.
+	Collective bool
 }
 
 // Send sends a message, and returns when buf may be used again. If the context ends before, the
@@ -91,10 +94,14 @@ func (e *Engine) target(t *Target) (*peer, error) {
 	if pr.err != nil {
 		return nil, e.errGone(t.Rank)
 	}
+	if t.Collective && e.dead > 0 {
+		return pr, e.groupGone(t.Group)
+	}
 	return pr, nil
 }
 
 func (e *Engine) startSend(r *Request, t *Target, pr *peer, buf []byte, mode Mode) {
+	r.group, r.whole = t.Group, t.Collective
 	r.kind, r.state, r.peer, r.sync, r.buf, r.length = sending, queued, pr, mode == Synchronous, buf, len(buf)
 	r.v = envelope{context: t.Context, source: int32(t.Source), tag: int32(t.Tag), length: uint64(len(buf)), rank: e.rank}
 	r.status = Status{Source: t.Source, Tag: t.Tag, Bytes: len(buf)}

@@ -1,0 +1,158 @@
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	engine "github.com/vmmc-go/vmmc/internal/mpi"
+)
+
+// Special ranks and tags.
+//
+// Experimental: they may change in any release.
+const (
+	AnySource = engine.AnySource // MPI_ANY_SOURCE
+	AnyTag    = engine.AnyTag    // MPI_ANY_TAG
+	ProcNull  = -3               // MPI_PROC_NULL: a message to or from no rank
+	Undefined = -32766           // MPI_UNDEFINED: a color of Split that takes part in no communicator
+	MaxTag    = 1<<31 - 1        // MPI_TAG_UB
+)
+
+// Comm is a communicator: ranks that send each other messages which no other communicator receives.
+// Calls of one Comm may be made from any goroutine, but for collectives: of these one at a time, in
+// the same order at all ranks.
+//
+// Experimental: it may change in any release.
+type Comm struct {
+	j     *job
+	id    uint64 // context of messages; the next one is that of collectives
+	rank  int
+	ranks []int // in the job
+	name  string
+
+	mu  sync.Mutex
+	seq uint32 // collectives that were begun. Guarded by mu.
+}
+
+func newComm(j *job, id uint64, rank int, ranks []int, name string) *Comm {
+	return &Comm{j: j, id: id, rank: rank, ranks: ranks, name: name}
+}
+
+// Rank is this rank's number, from 0 on (MPI_Comm_rank).
+//
+// Experimental: it may change in any release.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size is the number of ranks (MPI_Comm_size).
+//
+// Experimental: it may change in any release.
+func (c *Comm) Size() int { return len(c.ranks) }
+
+// Name is the communicator's name (MPI_Comm_get_name).
+//
+// Experimental: it may change in any release.
+func (c *Comm) Name() string { return c.name }
+
+// Module is the module by which this rank reaches another one: "shm", "tcp" or "self".
+//
+// Experimental: it may change in any release.
+func (c *Comm) Module(rank int) (string, error) {
+	if rank < 0 || rank >= len(c.ranks) {
+		return "", c.badRank("Comm.Module", "rank", rank)
+	}
+	return c.j.e.Module(c.ranks[rank]), nil
+}
+
+func (c *Comm) badRank(call, arg string, rank int) error {
+	return fail(call, arg, ErrRank, "it is %d, and %s has the ranks 0 to %d", rank, c.name, len(c.ranks)-1)
+}
+
+// target checks where a message goes. ok is false for ProcNull.
+func (c *Comm) target(call string, ctx context.Context, dest, tag int) (t engine.Target, ok bool, err error) {
+	switch {
+	case ctx == nil:
+		return t, false, fail(call, "ctx", ErrArg, "the context is nil")
+	case tag < 0 || tag > MaxTag:
+		return t, false, fail(call, "tag", ErrTag, "it is %d, want 0 to %d", tag, MaxTag)
+	case dest == ProcNull:
+		return t, false, nil
+	case dest < 0 || dest >= len(c.ranks):
+		return t, false, c.badRank(call, "dest", dest)
+	}
+	return engine.Target{Context: c.id, Rank: c.ranks[dest], Source: c.rank, Tag: tag, Group: c.ranks}, true, nil
+}
+
+// source checks where a message comes from. ok is false for ProcNull.
+func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engine.Source, ok bool, err error) {
+	s = engine.Source{Context: c.id, Rank: AnySource, Source: source, Tag: tag, Group: c.ranks}
+	switch {
+	case ctx == nil:
+		return s, false, fail(call, "ctx", ErrArg, "the context is nil")
+	case tag != AnyTag && (tag < 0 || tag > MaxTag):
+		return s, false, fail(call, "tag", ErrTag, "it is %d, want AnyTag, or 0 to %d", tag, MaxTag)
+	case source == ProcNull:
+		return s, false, nil
+	case source == AnySource:
+		return s, true, nil
+	case source < 0 || source >= len(c.ranks):
+		return s, false, c.badRank(call, "source", source)
+	}
+	s.Rank = c.ranks[source]
+	return s, true, nil
+}
+
+// Dup makes a communicator of the same ranks (MPI_Comm_dup). It is a collective.
+//
+// Experimental: it may change in any release.
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	const call = "MPI_Comm_dup"
+	id := []uint64{0}
+	if c.rank == 0 {
+		id[0] = c.j.e.NewContext()
+	}
+	if err := bcast(ctx, c, call, id, 0); err != nil {
+		return nil, err
+	}
+	return newComm(c.j, id[0], c.rank, c.ranks, c.name+" dup"), nil
+}
+
+// part is what each rank tells of itself in Split.
+type part struct {
+	color, key int64
+	id         uint64
+}
+
+// Split makes a communicator of the ranks that give the same color, in the order of their keys, and
+// of their ranks where keys are equal (MPI_Comm_split). It is a collective. A rank whose color is
+// Undefined gets nil.
+//
+// Experimental: it may change in any release.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	const call = "MPI_Comm_split"
+	if color < 0 && color != Undefined {
+		return nil, fail(call, "color", ErrArg, "it is %d, want Undefined, or 0 and up", color)
+	}
+	all := make([]part, len(c.ranks))
+	mine := []part{{int64(color), int64(key), c.j.e.NewContext()}}
+	if err := allgather(ctx, c, call, mine, all); err != nil {
+		return nil, err
+	}
+	if color == Undefined {
+		return nil, nil //nolint:nilnil // MPI_COMM_NULL
+	}
+	var members []int
+	for rank, p := range all {
+		if p.color == int64(color) {
+			members = append(members, rank)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(all[a].key, all[b].key) })
+	ranks := make([]int, len(members))
+	for i, rank := range members {
+		ranks[i] = c.ranks[rank]
+	}
+	// The first rank leads: its context is its own, so no other communicator has it.
+	return newComm(c.j, all[members[0]].id, slices.Index(members, c.rank), ranks, c.name+" split"), nil
+}

@@ -1,0 +1,116 @@
+package mpi_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/group"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/mpi"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+func init() { vmmctest.Role("rank", lastRank) }
+
+// lastRank is the last rank of a job. It takes part in one barrier, and then in nothing.
+func lastRank(ctx context.Context, p *vmmc.Process, args ...string) error {
+	g, err := group.Join(ctx, p)
+	if err != nil {
+		return err
+	}
+	c, err := mpi.Init(ctx, mpi.WithGroup(p, g), mpi.WithModule(args[0]))
+	if err != nil {
+		return err
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	_, err = mpi.Recv(ctx, c, []int{0}, 0, 99)
+	return err
+}
+
+// All collectives fail at all ranks when one of theirs is killed, and others go on.
+func TestKilledInCollective(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			const size = 6
+			nodes := vmmctest.Nodes(t, w.nodes)
+			id := make([]byte, 16)
+			_, _ = rand.Read(id)
+			text := "1:" + hex.EncodeToString(id) + ":n1*6"
+			if w.nodes == 2 {
+				text = "1:" + hex.EncodeToString(id) + ":n1*3,n2*3"
+			}
+			t.Setenv(nodeproto.GroupEnv, text)
+			t.Setenv(nodeproto.SizeEnv, strconv.Itoa(size))
+			cs, gs, ps := make([]*mpi.Comm, size-1), make([]*group.Group, size-1), make([]*vmmc.Process, size-1)
+			for rank := range cs {
+				t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
+				ps[rank] = nodes[rank*w.nodes/size].Open(t)
+				var err error
+				if gs[rank], err = group.Join(within(t), ps[rank]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv(nodeproto.RankEnv, strconv.Itoa(size-1))
+			child := vmmctest.Child(t, nodes[w.nodes-1], "rank", w.module)
+			var wg sync.WaitGroup
+			for rank, g := range gs {
+				wg.Go(func() {
+					var err error
+					if cs[rank], err = mpi.Init(within(t), mpi.WithGroup(ps[rank], g), mpi.WithModule(w.module)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if t.Failed() {
+				t.FailNow()
+			}
+			each(t, cs, func(ctx context.Context, c *mpi.Comm) error { return c.Barrier(ctx) })
+			calls := map[string]func(ctx context.Context, c *mpi.Comm) error{
+				"barrier": func(ctx context.Context, c *mpi.Comm) error { return c.Barrier(ctx) },
+				"allreduce": func(ctx context.Context, c *mpi.Comm) error {
+					v := make([]float64, 5000)
+					return mpi.Allreduce(ctx, c, v, make([]float64, 5000), mpi.Sum[float64]())
+				},
+			}
+			first := "allreduce" // it is under way when the rank is killed
+			var under sync.WaitGroup
+			for rank, c := range cs {
+				under.Go(func() {
+					if err := calls[first](within(t), c); !errors.Is(err, mpi.ErrProcFailed) {
+						t.Errorf("rank %d, %s under way: %v", rank, first, err)
+					}
+				})
+			}
+			child.Kill()
+			under.Wait()
+			each(t, cs, func(ctx context.Context, c *mpi.Comm) error {
+				for what, call := range calls {
+					if err := call(ctx, c); !errors.Is(err, mpi.ErrProcFailed) {
+						t.Errorf("rank %d, a later %s: %v", c.Rank(), what, err)
+					}
+				}
+				next, prev := (c.Rank()+1)%(size-1), (c.Rank()+size-2)%(size-1)
+				_, err := mpi.Sendrecv(ctx, c, []int{1}, next, 0, []int{0}, prev, 0)
+				return err
+			})
+			each(t, cs, func(ctx context.Context, c *mpi.Comm) error {
+				if err := c.Finalize(ctx); !errors.Is(err, mpi.ErrProcFailed) {
+					t.Errorf("rank %d: Finalize: %v", c.Rank(), err)
+				}
+				return nil
+			})
+			for _, g := range gs {
+				_ = g.Leave(within(t))
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+// Package mpi is MPI for Go programs, on remote memory. It needs no C.
+//
+//	world, err := mpi.Init(ctx)                                   // one of the ranks of vmmc run -n
+//	err = mpi.Send(ctx, world, values, dest, tag)                 // values is a slice
+//	st, err := mpi.Recv(ctx, world, values, mpi.AnySource, tag)
+//	err = mpi.Allreduce(ctx, world, mine, sums, mpi.Sum[float64]())
+//	err = world.Finalize(ctx)
+//
+// A program is started on all ranks by "vmmc run -n". A program that was started otherwise is one
+// rank.
+//
+// All calls may be made from any goroutine, as with MPI_THREAD_MULTIPLE. Calls that may wait take a
+// context. Errors are values: errors.Is finds their class, and their text names the MPI call and the
+// argument. There is no error handler: a program ends the job by ending itself with an error.
+//
+// Ranks of one node exchange messages in memory that both map (module shm), others over a connection
+// (module tcp). Messages of up to 8 KiB leave at once, while the receiver has memory for them;
+// others wait for their receive.
+//
+// Experimental: this package may change in any release.
+package mpi
+
+// Where to change what:
+//
+//   - point-to-point calls: p2p.go; what they check: Comm.target and Comm.source in comm.go
+//   - communicators: comm.go
+//   - collectives, and which algorithm one uses: collective.go; operations: op.go
+//   - what a program finds when it starts: init.go
+//   - everything behind these: internal/mpi

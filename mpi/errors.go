@@ -1,0 +1,97 @@
+package mpi
+
+import (
+	"errors"
+	"fmt"
+
+	engine "github.com/vmmc-go/vmmc/internal/mpi"
+)
+
+// Class is an error class of MPI. It is an error itself: errors.Is(err, mpi.ErrRank) finds it.
+//
+// Experimental: it may change in any release.
+type Class int
+
+// The classes. Beside each its name in MPI.
+//
+// Experimental: they may change in any release.
+const (
+	ErrBuffer     = Class(engine.ErrBuffer)     // MPI_ERR_BUFFER
+	ErrCount      = Class(engine.ErrCount)      // MPI_ERR_COUNT
+	ErrType       = Class(engine.ErrType)       // MPI_ERR_TYPE
+	ErrTag        = Class(engine.ErrTag)        // MPI_ERR_TAG
+	ErrComm       = Class(engine.ErrComm)       // MPI_ERR_COMM
+	ErrRank       = Class(engine.ErrRank)       // MPI_ERR_RANK
+	ErrRequest    = Class(engine.ErrRequest)    // MPI_ERR_REQUEST
+	ErrRoot       = Class(engine.ErrRoot)       // MPI_ERR_ROOT
+	ErrOp         = Class(engine.ErrOp)         // MPI_ERR_OP
+	ErrArg        = Class(engine.ErrArg)        // MPI_ERR_ARG
+	ErrTruncate   = Class(engine.ErrTruncate)   // MPI_ERR_TRUNCATE
+	ErrOther      = Class(engine.ErrOther)      // MPI_ERR_OTHER
+	ErrPending    = Class(engine.ErrPending)    // MPI_ERR_PENDING: the context has ended, or it is not over
+	ErrProcFailed = Class(engine.ErrProcFailed) // MPI_ERR_PROC_FAILED: a rank is gone
+)
+
+var classNames = map[Class]string{
+	ErrBuffer: "ERR_BUFFER", ErrCount: "ERR_COUNT", ErrType: "ERR_TYPE", ErrTag: "ERR_TAG",
+	ErrComm: "ERR_COMM", ErrRank: "ERR_RANK", ErrRequest: "ERR_REQUEST", ErrRoot: "ERR_ROOT",
+	ErrOp: "ERR_OP", ErrArg: "ERR_ARG", ErrTruncate: "ERR_TRUNCATE", ErrOther: "ERR_OTHER",
+	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED",
+}
+
+// Error is the name of the class in MPI.
+//
+// Experimental: it may change in any release.
+func (c Class) Error() string {
+	if name, ok := classNames[c]; ok {
+		return "MPI_" + name
+	}
+	return fmt.Sprintf("MPI error class %d", int(c))
+}
+
+// Error is what all calls of this package return.
+//
+// Experimental: it may change in any release.
+type Error struct {
+	Call  string // the MPI call
+	Arg   string // the argument that cannot be, or ""
+	Class Class
+	Err   error // why
+}
+
+// Error says which call has failed, by which argument, and why.
+//
+// Experimental: it may change in any release.
+func (e *Error) Error() string {
+	arg := ""
+	if e.Arg != "" {
+		arg = ", argument " + e.Arg
+	}
+	return fmt.Sprintf("%s%s: %v (%v)", e.Call, arg, e.Err, e.Class)
+}
+
+// Is reports whether target is the error's class.
+//
+// Experimental: it may change in any release.
+func (e *Error) Is(target error) bool { return target == e.Class }
+
+// Unwrap gives the cause: that of the context, or a [vmmc.Error].
+//
+// Experimental: it may change in any release.
+func (e *Error) Unwrap() error { return e.Err }
+
+// wrap names the call of an error of the engine.
+func wrap(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *engine.Error
+	if errors.As(err, &e) {
+		return &Error{Call: call, Arg: e.Arg, Class: Class(e.Class), Err: err}
+	}
+	return &Error{Call: call, Class: ErrOther, Err: err}
+}
+
+func fail(call, arg string, c Class, format string, args ...any) error {
+	return &Error{Call: call, Arg: arg, Class: c, Err: fmt.Errorf(format, args...)}
+}

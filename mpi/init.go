@@ -1,0 +1,127 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/group"
+	"github.com/vmmc-go/vmmc/internal/env"
+	engine "github.com/vmmc-go/vmmc/internal/mpi"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+)
+
+// ModuleEnv is the environment variable that says which module all pairs of ranks use: "shm" or
+// "tcp". Without it ranks of one node use shm, and others tcp.
+//
+// Experimental: it may change in any release.
+const ModuleEnv = "VMMC_MPI_MODULE"
+
+// Option changes what Init does.
+//
+// Experimental: it may change in any release.
+type Option func(*options)
+
+type options struct {
+	module string
+	p      *vmmc.Process
+	g      *group.Group
+}
+
+// WithModule has all pairs of ranks use one module, "shm" or "tcp", instead of what [ModuleEnv] says.
+// All ranks give the same.
+//
+// Experimental: it may change in any release.
+func WithModule(name string) Option { return func(o *options) { o.module = name } }
+
+// WithGroup makes ranks of the members of a group that the program has joined by a process of its
+// own. Finalize leaves both open.
+//
+// Experimental: it may change in any release.
+func WithGroup(p *vmmc.Process, g *group.Group) Option {
+	return func(o *options) { o.p, o.g = p, g }
+}
+
+// job is what the communicators of a job have in common.
+type job struct {
+	e *engine.Engine
+	p *vmmc.Process // Closed by Finalize; nil if the program's.
+	g *group.Group
+	// over reports whether Finalize has ended the job.
+	over atomic.Bool
+}
+
+// otherLaunchers are variables by which other launchers tell the number of ranks.
+var otherLaunchers = []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"}
+
+// Init begins MPI, and returns the communicator of all ranks (MPI_Init_thread with
+// MPI_THREAD_MULTIPLE, MPI_COMM_WORLD). The ranks are the programs that "vmmc run -n" has started. A
+// program that was started otherwise is one rank, and needs no node.
+//
+// It waits until all ranks have called it. If its context ends before, end the program.
+//
+// Errors: [ErrArg] for a module that is not there, or that does not reach a rank; [ErrOther] if the
+// node cannot be joined, or if another launcher has started several ranks: this package does not
+// speak its protocol yet.
+//
+// Experimental: it may change in any release.
+func Init(ctx context.Context, opts ...Option) (*Comm, error) {
+	const call = "MPI_Init"
+	if ctx == nil {
+		return nil, fail(call, "ctx", ErrArg, "the context is nil")
+	}
+	o := options{module: env.Get(ModuleEnv)}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	j := &job{}
+	if o.g == nil && env.Get(nodeproto.GroupEnv) == "" {
+		for _, name := range otherLaunchers {
+			if n, err := strconv.Atoi(env.Get(name)); err == nil && n > 1 {
+				return nil, fail(call, "", ErrOther, "%s is %d: another launcher has started the program: start it by vmmc run -n %d", name, n, n)
+			}
+		}
+	} else if o.g == nil {
+		var err error
+		if j.p, err = vmmc.Open(ctx); err != nil {
+			return nil, wrap(call, err)
+		}
+		if j.g, err = group.Join(ctx, j.p); err != nil {
+			return nil, wrap(call, errors.Join(err, j.p.Close()))
+		}
+		o.p, o.g = j.p, j.g
+	}
+	var err error
+	if j.e, err = engine.Start(ctx, o.p, o.g, engine.Options{Module: o.module}); err != nil {
+		if j.p != nil {
+			err = errors.Join(err, j.p.Close())
+		}
+		return nil, wrap(call, err)
+	}
+	ranks := make([]int, j.e.Size())
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD"), nil
+}
+
+// Finalize ends MPI (MPI_Finalize). It waits until all ranks have called it. Before, all messages
+// must be received, and all requests waited for. After an error of the context call it again.
+//
+// Experimental: it may change in any release.
+func (c *Comm) Finalize(ctx context.Context) error {
+	const call = "MPI_Finalize"
+	if ctx == nil {
+		return fail(call, "ctx", ErrArg, "the context is nil")
+	}
+	err := c.j.e.Finish(ctx)
+	if err != nil && ctx.Err() != nil {
+		return wrap(call, err)
+	}
+	if c.j.p != nil && c.j.over.CompareAndSwap(false, true) {
+		err = errors.Join(err, c.j.g.Leave(ctx), c.j.p.Close())
+	}
+	return wrap(call, err)
+}
