@@ -380,3 +380,54 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 }
+
+// A receiver that takes nothing at all fills its ring. What waits at the sender keeps its order when
+// there is room again, and all credit comes back.
+func TestRingFull(t *testing.T) {
+	overWays(t, func(t *testing.T, w way) {
+		es := job(t, w, 2)
+		a, b := es[0], es[1]
+		const n = 3000
+		var rs []*Request
+		b.mu.Lock() // the rank takes nothing
+		for i := range n {
+			r, err := a.Isend(a.to(1, 0), fill(600+i%2*MaxEager, i), Standard)
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			rs = append(rs, r)
+		}
+		a.mu.Lock()
+		full := len(a.peers[1].queue) > 0
+		a.mu.Unlock()
+		b.mu.Unlock()
+		if !full {
+			t.Error("nothing waits for room: the test tests nothing")
+		}
+		ctx := within(t)
+		buf := make([]byte, 600+MaxEager)
+		for i := range n {
+			st, err := b.Recv(ctx, b.from(0, 0), buf)
+			if err != nil || !bytes.Equal(buf[:st.Bytes], fill(600+i%2*MaxEager, i)) {
+				t.Fatalf("message %d is another one, or %v", i, err)
+			}
+		}
+		for _, r := range rs {
+			if _, err := r.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Send(ctx, b.to(0, 0), nil, Standard); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Recv(ctx, a.from(1, 0), nil); err != nil {
+			t.Fatal(err)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if pr := a.peers[1]; pr.sent != pr.acked {
+			t.Errorf("%d cells were sent, and %d have come back", pr.sent, pr.acked)
+		}
+	})
+}

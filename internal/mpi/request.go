@@ -155,8 +155,13 @@ func (pr *peer) lost() bool { return pr.err != nil }
 
 // What follows is called without the lock.
 
-// spin bounds how long a waiter polls before it sleeps: about twice what waking it costs.
-const spin = 30 * time.Microsecond
+// A waiter polls at most spins times before it sleeps: about 30 µs, twice what waking it costs. It is
+// no time, because a waiter whose thread is not running does not poll. After every few polls another
+// goroutine may run, which may be the sender.
+const (
+	spins     = 1000
+	yieldEach = 4
+)
 
 // polledFor reports whether it is worth to poll for a request.
 func (r *Request) polledFor() bool {
@@ -188,18 +193,16 @@ func (e *Engine) spinUntil(done func() bool) bool {
 	if done() {
 		return true
 	}
-	for start := time.Now(); ; {
-		for range 32 {
-			e.poll()
-			if done() {
-				return true
-			}
+	for i := range spins {
+		e.poll()
+		if done() {
+			return true
 		}
-		if time.Since(start) > spin {
-			return false
+		if i%yieldEach == 0 {
+			runtime.Gosched()
 		}
-		runtime.Gosched()
 	}
+	return false
 }
 
 // await waits until a request is over. Its error is the context's alone.
@@ -232,18 +235,16 @@ func (r *Request) await(ctx context.Context) error {
 }
 
 func (r *Request) spin() bool {
-	for start := time.Now(); ; {
-		for range 32 {
-			r.e.poll()
-			if r.done.Load() {
-				return true
-			}
+	for i := range spins {
+		r.e.poll()
+		if r.done.Load() {
+			return true
 		}
-		if time.Since(start) > spin {
-			return false
+		if i%yieldEach == 0 {
+			runtime.Gosched()
 		}
-		runtime.Gosched()
 	}
+	return false
 }
 
 // sleep waits for a waiter's event.
