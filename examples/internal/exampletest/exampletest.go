@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -80,3 +82,35 @@ func alone() []string {
 	}
 	return out
 }
+
+// Ranks builds the example and the tool, runs the example by "vmmc run -n" without a node on this
+// machine, and gives what it printed, without the labels of ranks. env is more of its environment. It
+// fails the test unless all programs end with status 0, and leave no process.
+func Ranks(t *testing.T, n int, env ...string) string {
+	t.Helper()
+	bin, tool := build(t), filepath.Join(t.TempDir(), "vmmc")
+	b := exec.CommandContext(t.Context(), "go", "build", "-o", tool, "github.com/vmmc-go/vmmc/cmd/vmmc")
+	if out, err := b.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	c := exec.CommandContext(ctx, tool, "run", "-n", strconv.Itoa(n), "--alone", bin)
+	c.Dir, c.Env = t.TempDir(), append(alone(), env...)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	err := c.Run()
+	if said := noNode.ReplaceAllString(stderr.String(), ""); err != nil || said != "" {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	if left := processes(t, bin); len(left) > 0 {
+		t.Errorf("the programs left processes: %q", left)
+	}
+	return label.ReplaceAllString(stdout.String(), "")
+}
+
+// noNode is what "vmmc run" says where no node is.
+var noNode = regexp.MustCompile(`^vmmc run: no daemon answers at [^\n]*: the programs have a node of their own\n$`)
+
+// label is what "vmmc run" puts before each line.
+var label = regexp.MustCompile(`(?m)^\[[^\]]*\] `)
