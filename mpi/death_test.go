@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,7 +18,61 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-func init() { vmmctest.Role("rank", lastRank) }
+func init() {
+	vmmctest.Role("rank", lastRank)
+	vmmctest.Role("computing rank", computing)
+}
+
+// computing is a rank that takes part in one barrier, and then computes for ever.
+func computing(ctx context.Context, _ *vmmc.Process, args ...string) error {
+	opts := []mpi.Option{mpi.WithModule(args[0])}
+	if len(args) > 1 {
+		opts = append(opts, mpi.WithFailed(func(rank int, err error) { fmt.Println(rank, errors.Is(err, mpi.ErrProcFailed)) }))
+	}
+	c, err := mpi.Init(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	fmt.Println("computes")
+	select {}
+}
+
+// A rank is killed. The others end, though they call nothing: but those that have chosen otherwise.
+func TestJobEnds(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	t.Setenv(nodeproto.GroupEnv, "1:"+hex.EncodeToString(id)+":n1*3,n2*1")
+	t.Setenv(nodeproto.SizeEnv, "4")
+	var ranks [4]*vmmctest.Proc
+	for rank := range ranks {
+		t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
+		args := []string{""}
+		if rank == 1 {
+			args = append(args, "goes on")
+		}
+		ranks[rank] = vmmctest.Child(t, nodes[rank/3], "computing rank", args...)
+	}
+	for rank, r := range ranks {
+		if got := r.Line(); got != "computes" {
+			t.Fatalf("rank %d: %s", rank, got)
+		}
+	}
+	ranks[2].Kill()
+	for _, rank := range []int{0, 3} {
+		if err := ranks[rank].Wait(); err == nil {
+			t.Errorf("rank %d has ended without an error", rank)
+		}
+	}
+	lines := []string{ranks[1].Line(), ranks[1].Line(), ranks[1].Line()}
+	slices.Sort(lines)
+	if want := []string{"0 true", "2 true", "3 true"}; !slices.Equal(lines, want) {
+		t.Errorf("the rank that goes on was told %q, want %q", lines, want)
+	}
+}
 
 // lastRank is the last rank of a job. It takes part in one barrier, and then in nothing.
 func lastRank(ctx context.Context, p *vmmc.Process, args ...string) error {

@@ -11,7 +11,7 @@
 //
 // All calls may be made from any goroutine, as with MPI_THREAD_MULTIPLE. Calls that may wait take a
 // context. Errors are values: errors.Is finds their class, and their text names the MPI call and the
-// argument. There is no error handler: a program ends the job by ending itself with an error.
+// argument. When a rank ends without Finalize, the others end too, unless [WithFailed] says otherwise.
 //
 // Ranks of one node exchange messages in memory that both map (module shm), others over a connection
 // (module tcp). Messages of up to 8 KiB leave at once, while the receiver has memory for them;

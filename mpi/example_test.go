@@ -284,7 +284,8 @@ func ExampleInit() {
 			return nil, err
 		}
 		var opts []mpi.Option
-		opts = append(opts, mpi.WithGroup(p, g), mpi.WithModule("tcp")) // instead of the variable
+		opts = append(opts, mpi.WithGroup(p, g), mpi.WithModule("tcp"), // instead of the variable
+			mpi.WithFailed(func(rank int, err error) { log.Print(rank, err) }))
 		world, err := mpi.Init(ctx, opts...)
 		if err != nil {
 			return nil, err

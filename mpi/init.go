@@ -3,8 +3,11 @@ package mpi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
@@ -28,6 +31,7 @@ type options struct {
 	module string
 	p      *vmmc.Process
 	g      *group.Group
+	gone   func(rank int, err error)
 }
 
 // WithModule has all pairs of ranks use one module, "shm" or "tcp", instead of what [ModuleEnv] says.
@@ -37,11 +41,29 @@ type options struct {
 func WithModule(name string) Option { return func(o *options) { o.module = name } }
 
 // WithGroup makes ranks of the members of a group that the program has joined by a process of its
-// own. Finalize leaves both open.
+// own. Finalize leaves both open. A rank that is gone does not end the program then.
 //
 // Experimental: it may change in any release.
 func WithGroup(p *vmmc.Process, g *group.Group) Option {
 	return func(o *options) { o.p, o.g = p, g }
+}
+
+// WithFailed has f called for each rank that is gone without Finalize, on a goroutine of its own,
+// instead of the default: the program ends with status 1, so that the whole job ends
+// (MPI_ERRORS_ARE_FATAL). Calls that need the rank fail with [ErrProcFailed] in any case.
+//
+// Experimental: it may change in any release.
+func WithFailed(f func(rank int, err error)) Option { return func(o *options) { o.gone = f } }
+
+// grace is how long calls that have failed have to end the program themselves: what it says then is
+// better than what this package says.
+const grace = 200 * time.Millisecond
+
+// endProgram is what is done by default when a rank is gone.
+func endProgram(_ int, err error) {
+	time.Sleep(grace)
+	fmt.Fprintf(os.Stderr, "mpi: this rank ends, as the job does: %v\n", err)
+	os.Exit(1)
 }
 
 // job is what the communicators of a job have in common.
@@ -58,7 +80,8 @@ var otherLaunchers = []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "
 
 // Init begins MPI, and returns the communicator of all ranks (MPI_Init_thread with
 // MPI_THREAD_MULTIPLE, MPI_COMM_WORLD). The ranks are the programs that "vmmc run -n" has started. A
-// program that was started otherwise is one rank, and needs no node.
+// program that was started otherwise is one rank, and needs no node. When a rank ends without
+// Finalize all others end, see [WithFailed].
 //
 // It waits until all ranks have called it. If its context ends before, end the program.
 //
@@ -92,9 +115,16 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 			return nil, wrap(call, errors.Join(err, j.p.Close()))
 		}
 		o.p, o.g = j.p, j.g
+		if o.gone == nil {
+			o.gone = endProgram
+		}
+	}
+	eo := engine.Options{Module: o.module}
+	if o.gone != nil {
+		eo.Gone = func(rank int, err error) { o.gone(rank, wrap("MPI job", err)) }
 	}
 	var err error
-	if j.e, err = engine.Start(ctx, o.p, o.g, engine.Options{Module: o.module}); err != nil {
+	if j.e, err = engine.Start(ctx, o.p, o.g, eo); err != nil {
 		if j.p != nil {
 			err = errors.Join(err, j.p.Close())
 		}

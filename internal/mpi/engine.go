@@ -26,6 +26,7 @@ type Engine struct {
 	g          *group.Group
 	rank, size int
 	modules    []Module
+	gone       func(rank int, err error)
 	polled     []Port // those that are worth to poll
 
 	polls   atomic.Uint32 // how often waiters have polled
@@ -89,6 +90,8 @@ const version = 1
 type Options struct {
 	// Module is "shm", "tcp", or "" for the best one of each pair of ranks.
 	Module string
+	// Gone is called for each rank that is gone without Finish, on a goroutine of its own.
+	Gone func(rank int, err error)
 }
 
 var moduleNames = [...]string{"shm", "tcp"}
@@ -96,7 +99,7 @@ var moduleNames = [...]string{"shm", "tcp"}
 // Start makes a rank of each member of the group. It is a collective of the group. Without a process
 // and a group it makes a job of one rank, which needs no node.
 func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *Engine, err error) {
-	e := &Engine{p: p, g: g, size: 1, wakeUp: make(chan struct{}, 1)}
+	e := &Engine{p: p, g: g, size: 1, gone: o.Gone, wakeUp: make(chan struct{}, 1)}
 	if g != nil {
 		e.rank, e.size = g.Rank(), g.Size()
 	}
@@ -353,6 +356,9 @@ func (pr *peer) fail(err error) {
 	pr.err = err
 	if !e.finishing {
 		e.dead++
+		if e.gone != nil {
+			go e.gone(pr.rank, e.errGone(pr.rank))
+		}
 	}
 	pr.control, pr.queue, pr.streams = nil, nil, nil
 	e.q.each(unexpected, func(i uint32, n entry) {
