@@ -9,6 +9,10 @@
 #include "boundary.h"
 #include "vmmc.h"
 
+#ifndef VMMC_LIBDIR
+#define VMMC_LIBDIR "/usr/local/lib"
+#endif
+
 #define API __attribute__((visibility("default")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -19,9 +19,6 @@
 
 #include "core.h"
 
-#ifndef VMMC_LIBDIR
-#define VMMC_LIBDIR "/usr/local/lib"
-#endif
 #define GO_PART "vmmc/libvmmc-go.so"
 
 #define CHILD \

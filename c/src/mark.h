@@ -8,4 +8,7 @@
 #define VMMC_NUMBER(x) VMMC_TEXT_OF(x)
 #define VMMC_MARK(part) "vmmc library part=" part " layout=" VMMC_NUMBER(VMMC_LAYOUT)
 
+/* Where `make` was told to install, and the library looks for its Go part in the end. */
+#define VMMC_FOLDER "vmmc library folder="
+
 #endif

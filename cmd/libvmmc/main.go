@@ -21,6 +21,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/unix"
 	"github.com/vmmc-go/vmmc/manual"
 )
@@ -66,6 +67,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.exports.init()
 	l.requests.init()
 	l.grace.init(shared)
+	l.joining = semaphore.New(1)
 	l.idle, l.nested = make(chan *record, 1), make(chan *record)
 	l.inFlight = map[*record]context.CancelFunc{}
 	if err := l.serve(); err != nil {

@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -49,13 +50,23 @@ func (l *library) importName(ctx context.Context, p *vmmc.Process, r *record) er
 	return l.give(im, r)
 }
 
+// endOf is the code of a context's end.
+func endOf(err error) vmmc.Code {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return vmmc.ErrTimeout
+	}
+	return vmmc.ErrCanceled
+}
+
 // members is the group of this process, which the first call joins.
 func (l *library) members(ctx context.Context, p *vmmc.Process) (*group.Group, error) {
 	if vmmc.InHandler() {
 		return nil, &vmmc.Error{Op: "use the group", Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
 	}
-	l.groupMu.Lock()
-	defer l.groupMu.Unlock()
+	if err := l.joining.Acquire(ctx); err != nil {
+		return nil, &vmmc.Error{Op: "join the group", Code: endOf(err), Err: fmt.Errorf("another thread is joining it: %w", err)}
+	}
+	defer l.joining.Release()
 	if l.group != nil {
 		return l.group, nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/manual"
 )
@@ -29,8 +30,10 @@ type library struct {
 	mu   sync.Mutex
 	node *vmmc.Process // nil until a call has joined the node. Guarded by mu.
 
-	groupMu sync.Mutex
-	group   *group.Group // nil until a call has joined it. Guarded by groupMu.
+	// The right to join the group, which may wait for other programs. The time limit of a call that
+	// waits for it holds.
+	joining *semaphore.Semaphore
+	group   *group.Group // nil until a call has joined it. Guarded by joining.
 
 	nodes    nodes
 	imports  imports

@@ -61,6 +61,30 @@ func readMark(path, part string) (layout, protocol string, err error) {
 	return "", "", nil
 }
 
+// folder is the text that c/src/mark.c puts into the part in C: where make was told to install.
+var folder = regexp.MustCompile(`vmmc library folder=([^\x00]+)\x00`)
+
+// goPartOf is the file that the part in C at path loads: the first one that is there, in the order in
+// which the library looks. Without one it is the first.
+func goPartOf(path string) string {
+	beside := filepath.Join(filepath.Dir(path), goPart)
+	places := []string{beside}
+	if named := env.Get("VMMC_GO_LIBRARY"); named != "" {
+		places = append(places, named)
+	}
+	if b, err := os.ReadFile(path); err == nil {
+		if m := folder.FindSubmatch(b); m != nil {
+			places = append(places, filepath.Join(string(m[1]), goPart))
+		}
+	}
+	for _, p := range places {
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	return beside
+}
+
 // cLibrary looks at the C library that programs are linked with, and whether its two parts and the
 // daemon of this release fit together. It is the first one that the dynamic linker finds.
 func cLibrary(_ context.Context, n *Node) []Finding {
@@ -82,12 +106,7 @@ func cLibrary(_ context.Context, n *Node) []Finding {
 		if layout == "" {
 			return bad(Failed, name, again, "%s is of an older release, or no library of vmmc", path)
 		}
-		other := filepath.Join(dir, goPart)
-		if named := env.Get("VMMC_GO_LIBRARY"); named != "" {
-			if _, err := os.Stat(other); err != nil { // the order in which the library looks
-				other = named
-			}
-		}
+		other := goPartOf(path)
 		goLayout, protocol, err := readMark(other, "go")
 		switch {
 		case err != nil:

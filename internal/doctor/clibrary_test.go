@@ -63,7 +63,7 @@ func TestCLibrary(t *testing.T) {
 	}
 	t.Run("without its part in Go", func(t *testing.T) {
 		dir := t.TempDir()
-		copied(t, filepath.Join(build, cPart), filepath.Join(dir, cPart), "", "")
+		copied(t, filepath.Join(build, cPart), filepath.Join(dir, cPart), "folder=/usr/local/lib\x00", "folder="+t.TempDir()+"\x00")
 		n := &Node{LibraryDirs: []string{dir}}
 		if f := cLibrary(t.Context(), n); len(f) != 1 || f[0].Status != Failed || !strings.Contains(f[0].Found, "no part in Go") {
 			t.Errorf("found %+v", f)
@@ -71,6 +71,18 @@ func TestCLibrary(t *testing.T) {
 		t.Setenv("VMMC_GO_LIBRARY", filepath.Join(build, goPart))
 		if f := cLibrary(t.Context(), n); len(f) != 1 || f[0].Status != OK {
 			t.Errorf("with VMMC_GO_LIBRARY: found %+v", f)
+		}
+	})
+	t.Run("its part in Go where make was told to install", func(t *testing.T) {
+		dir, installed := t.TempDir(), t.TempDir()
+		copied(t, filepath.Join(build, cPart), filepath.Join(dir, cPart), "folder=/usr/local/lib\x00", "folder="+installed+"\x00")
+		n := &Node{LibraryDirs: []string{dir}}
+		if f := cLibrary(t.Context(), n); len(f) != 1 || f[0].Status != Failed || !strings.Contains(f[0].Found, "no part in Go") {
+			t.Errorf("before it is installed: found %+v", f)
+		}
+		copied(t, filepath.Join(build, goPart), filepath.Join(installed, goPart), "", "")
+		if f := cLibrary(t.Context(), n); len(f) != 1 || f[0].Status != OK {
+			t.Errorf("found %+v", f)
 		}
 	})
 	if f := cLibrary(t.Context(), &Node{LibraryDirs: []string{t.TempDir()}}); len(f) != 1 || f[0].Status != OK || !strings.Contains(f[0].Found, "not installed") {
