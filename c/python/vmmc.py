@@ -366,16 +366,13 @@ class Word:
 
     @property
     def value(self) -> int:
-        memory = self._export._check_open("load a word")  # held until the load
-        value = self._word.value
-        del memory
-        return value
+        with self._export._pin("load a word"):
+            return self._word.value
 
     @value.setter
     def value(self, value: int) -> None:
-        memory = self._export._check_open("store a word")
-        self._word.value = value
-        del memory
+        with self._export._pin("store a word"):
+            self._word.value = value
 
     def wait(self, old: int, timeout: Optional[float] = None,
              peer: Optional["Import"] = None) -> int:
@@ -398,14 +395,16 @@ class Word:
             v = self.value
             if ready(v):
                 return v
-            left = _WAIT if end is None else min(_WAIT, int(1000 * (end - time.monotonic()) + 1))
+            left = _WAIT if end is None else int(min(_WAIT, 1000 * (end - time.monotonic()) + 1))
             if left <= 0:
                 raise Timeout(Code.TIMEOUT, "wait until the word at %d of buffer %d %s: the time "
                               "limit of %g s was reached, the value is %d"
                               % (self.offset, self._export.id, what, timeout, v))
             # Another thread may close the export meanwhile: C looks at memory that is still there.
-            with memoryview(self._export._check_open("wait for a word")):
+            with self._export._pin("wait for a word"):
                 code = _lib().vmmcx_wait_word(self._export._address + self.offset, v, left, handle)
+            if code == Code.BAD_ARG:  # the address was in the export until another thread closed it
+                raise self._export._ended("wait for a word")
             if code != Code.TIMEOUT:
                 _check(code)
 
@@ -500,13 +499,25 @@ class Export:
     def closed(self) -> bool:
         return not self._drop.alive
 
+    def _ended(self, what: str) -> Error:
+        return Error(Code.BAD_RBUF_STATE, "%s of buffer %d: the export has ended"
+                     % (what, self.id))
+
     def _check_open(self, what: str) -> Any:
         """The memory of the export. It may go when the caller drops it and the export is closed."""
         memory = self._object
         if memory is None:
-            raise Error(Code.BAD_RBUF_STATE, "%s of buffer %d: the export has ended"
-                        % (what, self.id))
+            raise self._ended(what)
         return memory
+
+    def _pin(self, what: str) -> memoryview:
+        """Holds the memory where the export has it, until the view is released. What was closed
+        before it was held may have moved, as a bytearray does when its length changes."""
+        view = memoryview(self._check_open(what))
+        if self._object is None:
+            view.release()
+            raise self._ended(what)
+        return view
 
     def __enter__(self) -> "Export":
         return self
@@ -754,10 +765,17 @@ class Process:
         return im
 
     def close(self) -> None:
-        """Ends the exports and imports that were made by this object."""
+        """Ends the exports and imports that were made by this object: all of them, also where one
+        cannot be ended. The error is then the first one's, whose close may be called again."""
         _close_dropped()
+        first = None
         for one in list(self._open):
-            one.close()
+            try:
+                one.close()
+            except Error as e:
+                first = first or e
+        if first is not None:
+            raise first
 
     def __enter__(self) -> "Process":
         return self

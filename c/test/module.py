@@ -283,6 +283,49 @@ class Lifetimes(Case):
             waiter.join()
             self.assertEqual(codes, [vmmc.Code.BAD_RBUF_STATE])
 
+    def test_memory_moves_after_the_export(self):
+        memory = bytearray(64)
+        e = self.p.export(1, memory)
+        w, found = e.word(0), e._check_open
+
+        def close_meanwhile(what):  # as another thread may, before the memory is held
+            object = found(what)
+            e.close()
+            memory.extend(bytes(1 << 20))
+            return object
+
+        e._check_open = close_meanwhile
+        self.assertEqual(code_of(lambda: w.value), vmmc.Code.BAD_RBUF_STATE)
+        e = self.p.export(1, memory)
+        w, found, e._check_open = e.word(0), e._check_open, close_meanwhile
+        self.assertEqual(code_of(w.wait, 1), vmmc.Code.BAD_RBUF_STATE)
+
+    def test_close_goes_on(self):
+        with vmmc.open() as p:
+            exports = [p.export(i, bytearray(8)) for i in range(1, 6)]
+            closes, failed = [e.close for e in exports], []
+
+            def fail():
+                failed.append(1)
+                raise vmmc.Error(vmmc.Code.BLOCKED_NOTIFICATIONS, "not now")
+
+            for e in exports:
+                e.close = fail
+            self.assertEqual(code_of(p.close), vmmc.Code.BLOCKED_NOTIFICATIONS)
+            self.assertEqual(len(failed), 5)
+            for e, close in zip(exports, closes):
+                e.close = close
+            p.close()
+            self.assertTrue(all(e.closed for e in exports))
+
+    def test_no_time_limit(self):
+        with self.p.export(1, bytearray(8)) as e:
+            self.assertEqual(e.word(0).wait(5, timeout=float("inf")), 0)
+            im = self.p.import_buffer(self.p.node, self.p.pid, 1, timeout=float("inf"))
+            threading.Timer(0.02, im.send, (b"1234",)).start()
+            e.word(0).wait(0, timeout=float("inf"))
+            im.close()
+
     def test_memory_is_freed(self):
         def mapped():
             with open("/proc/self/maps") as f:
