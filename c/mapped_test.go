@@ -59,7 +59,8 @@ func runInside(t *testing.T, args ...string) {
 	}
 }
 
-// Sends and gets on the mapped path enter Go not once, whatever their length.
+// Sends and gets on the mapped path enter Go not once, whatever their length. Nor do asynchronous ones
+// of at most 64 KiB, and the status of these.
 func TestMappedStaysInC(t *testing.T) { runInside(t, "probe") }
 
 // The same where the kernel has no membarrier for the process, so that C stores its epochs with

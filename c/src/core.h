@@ -166,6 +166,13 @@ static inline uint32 vmmc_words(uint64_t bytes) {
     return bytes / 4 <= UINT32_MAX ? (uint32)(bytes / 4) : UINT32_MAX;
 }
 
+/* requests.c */
+int vmmc_choose_key(void);
+/* Gives a handle to a request that is over. */
+void vmmc_completed_request(vmmc_async_handle_t *handle);
+/* Reports whether a handle is one of these. */
+int vmmc_is_completed(const vmmc_async_handle_t *handle);
+
 /* handlers.c */
 int vmmc_start_handlers(void);
 int vmmc_choose_polling(void);

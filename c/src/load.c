@@ -227,6 +227,9 @@ static int load(struct thread *t, char *why) {
     if (!vmmc_shared && !(vmmc_shared = make_shared())) {
         return failed(why, vmmcErr_NoMem, "load vmmc: no memory, or no descriptor, is left");
     }
+    if (!vmmc_choose_key()) {
+        return failed(why, vmmcErr_NoMem, "load vmmc: the kernel gives no random numbers");
+    }
     add_environment(vmmc_shared);
     vmmc_shared->debug = vmmc_debug_level();
     vmmc_watch_dest_space();

@@ -77,8 +77,37 @@ static void probe(void) {
             }
         }
     }
+    /* Asynchronous ones that Go would copy within the call, and their status. */
+    static const uint32 lengths[] = {1, 2, 3, 64, 1000, 16384};
+    vmmc_async_handle_t q[2], bad;
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        uint32 n = lengths[k];
+        memset(b.buf, 0, (n + 1) * 4);
+        dst[n] = 77;
+        WANT(vmmc_SendDataAsync(src + k, b.proxy, n, &q[0]), 0);
+        WANT(vmmc_GetDataAsync(dst, b.proxy, n, &q[1]), 0);
+        CHECK(memcmp(b.buf, src + k, n * 4) == 0 && b.buf[n] == 0);
+        CHECK(memcmp(dst, src + k, n * 4) == 0 && dst[n] == 77);
+        for (int i = 0; i < 4; i++) {
+            WANT(vmmc_AsyncStatus(&q[i % 2]), 0);
+        }
+    }
     CHECK(entries() == before);
     CHECK(!inside());
+    /* A handle that no call has given is none, also one that looks as these do. */
+    for (int bit = 0; bit < 256; bit++) {
+        bad = q[0];
+        bad.vmmc_opaque[bit / 64] ^= (uint64_t)1 << bit % 64;
+        WANT(vmmc_AsyncStatus(&bad), vmmcErr_BadAsyncHandle);
+    }
+    /* Longer ones are Go's, which copies them later. */
+    before = entries();
+    WANT(vmmc_SendDataAsync(src, b.proxy, 16385, &q[0]), 0);
+    while (vmmc_AsyncStatus(&q[0]) == vmmcErr_InProgress) {
+        sched_yield();
+    }
+    WANT(vmmc_AsyncStatus(&q[0]), 0);
+    CHECK(entries() > before && memcmp(b.buf, src, 16385 * 4) == 0);
     /* What the path does not allow, Go refuses. */
     CHECK(vmmc_SendData(src, b.proxy + MOST - 1, 2) == vmmcErr_BadProxyAddr);
     WANT(vmmc_UnimportRecvBuf(b.im), 0);
