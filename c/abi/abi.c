@@ -1,4 +1,4 @@
-/* Prints the sizes of the types, the offsets of their parts, and the constants: a part of abi.txt. */
+/* Prints sizes of types, offsets of their parts, and constants: a part of abi.txt. */
 #include <stddef.h>
 #include <stdio.h>
 

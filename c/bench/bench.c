@@ -4,12 +4,12 @@
  *
  *   bench-c serve PATH HOST  prints a line with its address, and answers one client until its
  *                            standard input ends
- *   bench-c ping ADDRESS     for each line "BYTES N AT" of its standard input sends so many messages
- *                            there and back, one after another, at an offset, and prints how many
- *                            nanoseconds each took, as an array of JSON
- *   bench-c burst ADDRESS    for each line "BYTES N" sends so many messages to successive addresses,
- *                            one call each, and prints how many nanoseconds each took, as an array of
- *                            one number: the mean until the last one had arrived
+ *   bench-c ping ADDRESS     for each line "BYTES N AT" of its standard input sends so many
+ *                            messages there and back, one after another, at an offset, and prints
+ *                            how many nanoseconds each took, as an array of JSON
+ *   bench-c burst ADDRESS    for each line "BYTES N" sends so many messages to successive
+ *                            addresses, one call each, and prints how many nanoseconds each took,
+ *                            as an array of one number: the mean until the last one had arrived
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -91,7 +91,8 @@ static void export_own(void) {
         end(vmmcx_last_error());
     }
     memset(src, 1, sizeof src); /* pages that were never written are all one page */
-    must(vmmc_ExportRecvBuf(own, ALL, EXPORT, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &h), "export");
+    must(vmmc_ExportRecvBuf(own, ALL, EXPORT, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &h),
+         "export");
 }
 
 static void import_far(char *node, vmmc_pid_t pid) {
@@ -102,9 +103,9 @@ static void import_far(char *node, vmmc_pid_t pid) {
 }
 
 /*
- * On one node each end's thread has a processor of its own, if there are two: the ends in Go settle on
- * two before each round, and a program that polls its own memory would keep the other end from it.
- * Threads that were made before stay where they are.
+ * On one node each end's thread has a processor of its own, if there are two: the ends in Go settle
+ * on two before each round, and a program that polls its own memory would keep the other end from
+ * it. Threads that were made before stay where they are.
  */
 static void take_processor(int which) {
     cpu_set_t all, one;

@@ -55,14 +55,15 @@ vmmc_result_t vmmcx_compare_and_swap64(int32 *remoteProxyAddr, int64_t expected,
                                        int64_t *old);
 
 /*
- * Waits until a word of an export of this process is not old any more: at most so many milliseconds,
- * or without a limit if they are negative. With from, it also ends when that import ends.
+ * Waits until a word of an export of this process is not old any more: at most so many
+ * milliseconds, or without a limit if they are negative. With from, it also ends when that import
+ * ends.
  */
 vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds, vmmc_imphandle_t *from);
 
 /*
- * Names of exports: "queue" is the node's, "n1/queue" that of node n1, and "/queue" the cluster's. An
- * export may have several. Milliseconds bound a wait; a negative number does not.
+ * Names of exports: "queue" is the node's, "n1/queue" that of node n1, and "/queue" the cluster's.
+ * An export may have several. Milliseconds bound a wait; a negative number does not.
  */
 vmmc_result_t vmmcx_publish(vmmc_exphandle_t handle, const char *name);
 vmmc_result_t vmmcx_unpublish(vmmc_exphandle_t handle, const char *name);
@@ -71,8 +72,8 @@ vmmc_result_t vmmcx_import_name(const char *name, int milliseconds, vmmc_imphand
 
 /*
  * The group of programs that one "vmmc run -n" has started; a program alone is a group of one. The
- * first of these calls joins it. vmmcx_member waits until that member has joined, vmmcx_barrier until
- * all have called it, and vmmcx_leave ends the membership in order.
+ * first of these calls joins it. vmmcx_member waits until that member has joined, vmmcx_barrier
+ * until all have called it, and vmmcx_leave ends the membership in order.
  */
 vmmc_result_t vmmcx_group(int *rank, int *size);
 vmmc_result_t vmmcx_member(int rank, int milliseconds, vmmc_node_t *node, vmmc_pid_t *pid);
@@ -80,8 +81,8 @@ vmmc_result_t vmmcx_barrier(int milliseconds);
 vmmc_result_t vmmcx_leave(int milliseconds);
 
 /*
- * Poll mode, for programs that want handlers of notifications on threads of their own. Chosen by the
- * first call of vmmcx_poll_fd, which comes before the first export with a handler. It returns a
+ * Poll mode, for programs that want handlers of notifications on threads of their own. Chosen by
+ * the first call of vmmcx_poll_fd, which comes before the first export with a handler. It returns a
  * descriptor for poll(2), which is readable while a handler waits to be run, or a negative value.
  * The program neither reads nor closes it.
  */

@@ -2,10 +2,10 @@
  * What libvmmc (C) and libvmmc-go (Go) know of each other. Both are compiled with this file. A
  * change of it changes VMMC_LAYOUT.
  *
- * C calls two functions of libvmmc-go, vmmcgo_start and vmmcgo_now, both with one pointer to a record
- * and with signals blocked. vmmcgo_now does not wait. Operations that may wait are queued: C pushes
- * the record on the list in `struct vmmcb_shared`, writes to the event descriptor, and sleeps on the
- * record's word.
+ * C calls two functions of libvmmc-go, vmmcgo_start and vmmcgo_now, both with one pointer to a
+ * record and with signals blocked. vmmcgo_now does not wait. Operations that may wait are queued: C
+ * pushes the record on the list in `struct vmmcb_shared`, writes to the event descriptor, and
+ * sleeps on the record's word.
  */
 #ifndef VMMC_BOUNDARY_H
 #define VMMC_BOUNDARY_H

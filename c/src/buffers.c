@@ -62,7 +62,8 @@ API vmmc_result_t vmmc_ExportRecvBuf(int32 *buf, uint32 nwords, uint32 rbufid,
     struct vmmcb_record *r;
     uint32_t how = 0;
     if (!bufHandle || !buf) {
-        return vmmc_fail(vmmcErr_BadArg, "export: the buffer or the address for the handle is NULL");
+        return vmmc_fail(vmmcErr_BadArg,
+                         "export: the buffer or the address for the handle is NULL");
     }
     bufHandle->vmmc_opaque = 0;
     if ((uintptr_t)buf % 4 != 0) {
@@ -92,7 +93,8 @@ API vmmc_result_t vmmc_ExportRecvBuf(int32 *buf, uint32 nwords, uint32 rbufid,
     if (perm != 0) {
         return vmmc_fail(vmmcErr_BadArg, "export: perm is not 0, the only one so far");
     }
-    if ((uintptr_t)buf > UINTPTR_MAX - (uintptr_t)nwords * 4 || vmmc_in_dest_space((uintptr_t)buf)) {
+    if ((uintptr_t)buf > UINTPTR_MAX - (uintptr_t)nwords * 4 ||
+        vmmc_in_dest_space((uintptr_t)buf)) {
         return vmmc_fail(vmmcErr_BadArg, "export: the buffer is no memory of this process");
     }
     if (flags & BUF_REDIRECTABLE) {
@@ -158,7 +160,8 @@ API vmmc_result_t vmmc_PostRedir(vmmc_exphandle_t bufHandle, uint32 redirOffset,
     if (numWords == 0) {
         return vmmc_fail(vmmcErr_BadSize, "redirect: no words");
     }
-    if ((uintptr_t)userBuf > UINTPTR_MAX - (uintptr_t)numWords * 4 || vmmc_in_dest_space((uintptr_t)userBuf)) {
+    if ((uintptr_t)userBuf > UINTPTR_MAX - (uintptr_t)numWords * 4 ||
+        vmmc_in_dest_space((uintptr_t)userBuf)) {
         return vmmc_fail(vmmcErr_BadArg, "redirect: the buffer is no memory of this process");
     }
     int code = begin("redirect: no memory for a record", VMMCB_POST_REDIR, &t, &r);

@@ -51,7 +51,8 @@ void vmmc_push(struct vmmcb_record *r) {
     __atomic_store_n(&r->word, VMMCB_PENDING, __ATOMIC_RELAXED);
     do {
         r->next = head;
-    } while (!__atomic_compare_exchange_n(&s->head, &head, r, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
+    } while (
+        !__atomic_compare_exchange_n(&s->head, &head, r, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
     __atomic_fetch_add(&s->queued, 1, __ATOMIC_RELAXED);
     uint64_t one = 1;
     while (write(s->event, &one, sizeof one) < 0 && errno == EINTR) {
@@ -108,7 +109,8 @@ int vmmc_on_alternate_stack(void) {
 __attribute__((noinline)) struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op,
                                                           size_t data) {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-    while (UNLIKELY(t->current != NULL) && frame >= t->current->frame && !vmmc_on_alternate_stack()) {
+    while (UNLIKELY(t->current != NULL) && frame >= t->current->frame &&
+           !vmmc_on_alternate_stack()) {
         struct vmmcb_record *r = t->current;
         t->current = r->outer;
         abandon(t, r);
@@ -136,7 +138,8 @@ __attribute__((noinline)) struct vmmcb_record *vmmc_begin(struct thread *t, uint
     if (LIKELY(!busy && data <= t->own->data_cap)) {
         r = t->own;
     } else {
-        size_t size = sizeof *r + data < RECORD ? RECORD : (sizeof *r + data + 4095) & ~(size_t)4095;
+        size_t size =
+            sizeof *r + data < RECORD ? RECORD : (sizeof *r + data + 4095) & ~(size_t)4095;
         r = vmmc_map(size);
         if (!r) {
             return NULL;

@@ -53,8 +53,8 @@ int vmmc_ready(void);
 int vmmc_loaded(void);
 
 /*
- * The word that vmmc_ready looks at once the Go part is loaded: not 0, but in a child of fork. Before
- * that it is another word, which is 0.
+ * The word that vmmc_ready looks at once the Go part is loaded: not 0, but in a child of fork.
+ * Before that it is another word, which is 0.
  */
 extern const uint32_t *vmmc_live;
 
@@ -102,8 +102,8 @@ static inline void vmmc_begin_epoch(struct thread *t, uintptr_t frame) {
 }
 
 /*
- * Returns 1 for a caller that must leave the epoch, and 0 for one that interrupts a call which does.
- * The thread has an epoch. See epoch.c.
+ * Returns 1 for a caller that must leave the epoch, and 0 for one that interrupts a call which
+ * does. The thread has an epoch. See epoch.c.
  */
 static inline int vmmc_enter_epoch(struct thread *t, uintptr_t frame) {
     uint64_t now = __atomic_load_n(&t->epoch->now, __ATOMIC_RELAXED);

@@ -3,19 +3,20 @@
  * not give back. See struct vmmcb_epoch.
  *
  * The whole state is one word, so that a signal handler of the program finds it consistent wherever
- * it interrupts. It has the address of the frame that the word was made odd for: a call from a frame
- * below that one is a handler's, and is protected by the interrupted call's odd word. A call from
- * any other frame finds that the one before was left by siglongjmp.
+ * it interrupts. It has the address of the frame that the word was made odd for: a call from a
+ * frame below that one is a handler's, and is protected by the interrupted call's odd word. A call
+ * from any other frame finds that the one before was left by siglongjmp.
  */
 #define _GNU_SOURCE
 #include "core.h"
 
-static _Atomic uint32_t held; /* how many are taken; a thread counts its own before it looks for it */
+/* How many are taken. A thread counts its own before it looks for it. */
+static _Atomic uint32_t held;
 static _Atomic uint32_t next; /* where the next search begins: behind the last one that was taken */
 
 /*
- * Gives the thread an epoch. Reports whether it has one. Each transfer of a thread without one comes
- * here, so where there is none it must not look at all of them.
+ * Gives the thread an epoch. Reports whether it has one. Each transfer of a thread without one
+ * comes here, so where there is none it must not look at all of them.
  */
 int vmmc_take_epoch(struct thread *t) {
     struct vmmcb_shared *s = vmmc_shared;

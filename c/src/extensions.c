@@ -126,9 +126,9 @@ static void fill_wait(struct vmmcb_record *r, const int32 *word, int32 old, int 
 }
 
 /*
- * Has Go check the arguments of a wait, unless it has done so for this thread and no export or import
- * was closed since. A word that has changed already would otherwise hide that the program may not
- * wait for it.
+ * Has Go check the arguments of a wait, unless it has done so for this thread and no export or
+ * import was closed since. A word that has changed already would otherwise hide that the program
+ * may not wait for it.
  */
 static int check_wait(struct thread *t, const int32 *word, const vmmc_imphandle_t *from) {
     uint64_t h = from ? from->vmmc_opaque : 0;
@@ -189,7 +189,7 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
     if (code != 0) {
         return code;
     }
-    /* Only Go reads sockets. For as long as a sleep and its end would take it polls on this thread. */
+    /* Only Go reads sockets. It polls on this thread for as long as a sleep would take. */
     fill_wait(r, word, old, milliseconds, from, VMMCB_POLL);
     if (t->in_handler || milliseconds == 0 || vmmc_now(t, r) == VMMCB_WOULD_WAIT) {
         r->in[5] = 0;

@@ -1,8 +1,8 @@
 /*
  * Notification handlers, which run on one thread of the library unless the program polls. It asks
- * Go for a job, which Go's dispatcher gives it, runs the handler, and asks again: that is the answer
- * to the job. The calls of a handler are queued to the dispatcher's goroutine, which waits for the
- * answer.
+ * Go for a job, which Go's dispatcher gives it, runs the handler, and asks again: that is the
+ * answer to the job. The calls of a handler are queued to the dispatcher's goroutine, which waits
+ * for the answer.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -125,7 +125,7 @@ API void vmmc_BlockNotifications(void) {
     }
 }
 
-/* Positive: notifications are delivered; 0: a level is left (the manual's sections 8 and page 55). */
+/* Positive: notifications are delivered; 0: a level is left (the manual's section 8, page 55). */
 API int vmmc_UnblockNotifications(void) {
     struct thread *t;
     int code;

@@ -195,7 +195,7 @@ static struct vmmcb_shared *make_shared(void) {
     return s;
 }
 
-/* The variables that the library reads: Go knows only the environment that the process began with. */
+/* The variables that the library reads: Go knows those that the process began with. */
 static void add_environment(struct vmmcb_shared *s) {
     extern char **environ;
     size_t n = 0;

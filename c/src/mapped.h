@@ -1,8 +1,9 @@
 /*
- * The mapped path: stores and loads in an exporter's pages. It does what Mapped.TrySend, Mapped.Send
- * and Mapped.Get of internal/link do, in their order; the golden traces of
- * internal/link/testdata/traces hold for both. It is in a header so that a send of some bytes is one
- * function with the look-up of its address: calls between them were a third of its instructions.
+ * The mapped path: stores and loads in an exporter's pages. It does what Mapped.TrySend,
+ * Mapped.Send and Mapped.Get of internal/link do, in their order; the golden traces of
+ * internal/link/testdata/traces hold for both. It is in a header so that a send of some bytes is
+ * one function with the look-up of its address: calls between them were a third of its
+ * instructions.
  *
  * Loads of the words of others are sequentially consistent, as Go's are. The exchange of the last
  * word orders it before the loads that follow it.
@@ -19,7 +20,7 @@
 enum {
     VMMC_MAPPED_DONE,
     VMMC_MAPPED_SLOW,  /* nothing was stored: Go must take it */
-    VMMC_MAPPED_FINISH /* the message is stored, or a part of it: Go ends the send. A get: repeat it */
+    VMMC_MAPPED_FINISH /* some or all is stored: Go ends the send. A get: repeat it */
 };
 
 /* Reports whether a sleeper of the exporter may wait for one of n bytes at off. There is one. */
@@ -58,8 +59,8 @@ static inline void vmmc_count(const struct vmmcb_path *p, unsigned lane, int c, 
 /* The caller has checked the range. n is a positive number of whole words. */
 VMMC_INLINE int vmmc_mapped_send(const struct vmmcb_path *p, uint64_t off, const void *src,
                                  uint64_t n, unsigned lane) {
-    if (!(p->rights & VMMCB_EXPORT_WRITE) || !vmmc_nothing_before(p) || VMMC_LOAD(p->import_ended) ||
-        !vmmc_healthy(p)) {
+    if (!(p->rights & VMMCB_EXPORT_WRITE) || !vmmc_nothing_before(p) ||
+        VMMC_LOAD(p->import_ended) || !vmmc_healthy(p)) {
         return VMMC_MAPPED_SLOW;
     }
     unsigned char *dst = p->mem + off;

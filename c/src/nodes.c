@@ -201,7 +201,8 @@ API char *vmmc_NodeToName(vmmc_node_t node) {
         text = vmmc_keep(r->data, r->data_len);
     }
     vmmc_end(t, r);
-    struct name fresh = {node.vmmc_opaque, text, NULL}, *n = text ? vmmc_keep(&fresh, sizeof fresh) : NULL;
+    struct name fresh = {node.vmmc_opaque, text, NULL},
+                *n = text ? vmmc_keep(&fresh, sizeof fresh) : NULL;
     if (n) {
         n->next = atomic_load(&names);
         while (!atomic_compare_exchange_weak(&names, &n->next, n)) {

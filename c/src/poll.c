@@ -64,8 +64,8 @@ API int vmmcx_poll_fd(void) {
 }
 
 /*
- * The thread runs no handler any more, if it has: it has returned, or was left. Go may give the next
- * one. Signals are blocked.
+ * The thread runs no handler any more, if it has: it has returned, or was left. Go may give the
+ * next one. Signals are blocked.
  */
 void vmmc_stop_running(struct thread *t) {
     if (atomic_load(&runner) != t) {

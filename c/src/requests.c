@@ -1,7 +1,7 @@
 /*
  * Handles of asynchronous sends and gets that C has completed before their calls returned. Go knows
- * nothing of them. The first word is a count with the highest bit set, which no handle of Go has, and
- * the second one a keyed hash of it (SipHash-2-4), so that a program cannot make one up.
+ * nothing of them. The first word is a count with the highest bit set, which no handle of Go has,
+ * and the second one a keyed hash of it (SipHash-2-4), so that a program cannot make one up.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -42,8 +42,8 @@ void vmmc_save_actions(void) {
 }
 
 /*
- * Puts back what was saved before Go was loaded. Go keeps the three faults that it recovers from; it
- * passes those of C code on to the handler that was there before.
+ * Puts back what was saved before Go was loaded. Go keeps the three faults that it recovers from;
+ * it passes those of C code on to the handler that was there before.
  */
 void vmmc_restore_actions(void) {
     for (int s = 1; s <= SIGNALS; s++) {

@@ -52,13 +52,14 @@ static uint64_t longest_now(int get, uint32_t how, uint32_t mapped) {
 }
 
 /*
- * Sends or gets on import i's path, in an epoch. A VMMC_MAPPED_ value; after VMMC_MAPPED_FINISH *p is
- * the place.
+ * Sends or gets on import i's path, in an epoch. A VMMC_MAPPED_ value; after VMMC_MAPPED_FINISH *p
+ * is the place.
  */
 VMMC_INLINE int transfer_inside(struct thread *t, uint32_t i, int get, void *local, uintptr_t far,
                                 uint64_t bytes, struct place *p) {
     int done = VMMC_MAPPED_SLOW;
-    const struct vmmcb_path *path = __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_SEQ_CST);
+    const struct vmmcb_path *path =
+        __atomic_load_n(&vmmc_shared->imports[i].path, __ATOMIC_SEQ_CST);
     uint64_t off;
     /* The entry may be another import's by now; what the path says is of one import. */
     if (LIKELY(path && (off = far - path->begin) <= path->size && bytes <= path->size - off)) {
@@ -82,7 +83,8 @@ __attribute__((noinline)) static int transfer_mapped(int get, void *local, uintp
                                                      uint64_t bytes, struct place *p) {
     uint32_t i = vmmc_import_at(far);
     struct thread *t;
-    if (i == 0 || i >= VMMCB_IMPORTS || !(t = vmmc_thread()) || (!t->epoch && !vmmc_take_epoch(t))) {
+    if (i == 0 || i >= VMMCB_IMPORTS || !(t = vmmc_thread()) ||
+        (!t->epoch && !vmmc_take_epoch(t))) {
         return VMMC_MAPPED_SLOW;
     }
     int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
@@ -94,9 +96,10 @@ __attribute__((noinline)) static int transfer_mapped(int get, void *local, uintp
 }
 
 /*
- * The same for the most usual case: a thread that has an epoch and interrupts no transfer of its own,
- * and a message of one piece. Anything else, bad arguments too, is VMMC_MAPPED_SLOW: `transfer` finds
- * out what it is. The tests are those that `transfer` makes, in as few instructions as they need.
+ * The same for the most usual case: a thread that has an epoch and interrupts no transfer of its
+ * own, and a message of one piece. Anything else, bad arguments too, is VMMC_MAPPED_SLOW:
+ * `transfer` finds out what it is. The tests are those that `transfer` makes, in as few
+ * instructions as they need.
  */
 VMMC_INLINE int transfer_short(int get, void *local, const void *remote, uint32 nwords,
                                struct place *p) {
@@ -120,8 +123,8 @@ VMMC_INLINE int transfer_short(int get, void *local, const void *remote, uint32 
 }
 
 /*
- * Sends or gets: `local` is this process's memory, `far` an address in DestSpace. The mapped path has
- * returned `done` and, with VMMC_MAPPED_FINISH, has stored the message there.
+ * Sends or gets: `local` is this process's memory, `far` an address in DestSpace. The mapped path
+ * has returned `done` and, with VMMC_MAPPED_FINISH, has stored the message there.
  */
 __attribute__((noinline)) static int transfer(uint32_t op, const void *local, const void *far,
                                               uint32 nwords, uint32_t how,
@@ -134,7 +137,8 @@ __attribute__((noinline)) static int transfer(uint32_t op, const void *local, co
         memset(request, 0, sizeof *request);
     }
     if (!local || !far || (how & VMMCB_ASYNC && !request)) {
-        return vmmc_fail(vmmcErr_BadArg, get ? "get: an address is NULL" : "send: an address is NULL");
+        return vmmc_fail(vmmcErr_BadArg,
+                         get ? "get: an address is NULL" : "send: an address is NULL");
     }
     if (((uintptr_t)local | (uintptr_t)far) % 4 != 0) {
         return vmmc_fail(vmmcErr_BadAlignment, get ? "get: an address is not aligned to 4 bytes"
@@ -231,8 +235,8 @@ API vmmc_result_t vmmc_SendDataNotify(int32 *src, int32 *dst, uint32 nwords) {
 }
 
 /*
- * What Go would copy within the call is copied here, and the request is over at once. A message that
- * is stored, and whose end needs Go, gets that end within the call.
+ * What Go would copy within the call is copied here, and the request is over at once. A message
+ * that is stored, and whose end needs Go, gets that end within the call.
  */
 API vmmc_result_t vmmc_SendDataAsync(int32 *src, int32 *dst, uint32 nwords,
                                      vmmc_async_handle_t *handle) {

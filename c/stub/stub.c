@@ -64,7 +64,8 @@ static uint64_t next_handle = 1, base, last_request;
 static unsigned jobs_in, jobs_out;
 static int blocked, in_handler, left_group;
 static int handler_levels; /* that the running handler has blocked: the program's when it returns */
-static struct vmmcb_record *waiting, *idle; /* imports that wait for an export; the handlers' thread */
+static struct vmmcb_record *waiting; /* imports that wait for an export */
+static struct vmmcb_record *idle;    /* the handlers' thread */
 static struct vmmcb_record *blocking; /* calls that wait for the handler that runs */
 static void *memories[MANY];
 static size_t memory_sizes[MANY];
@@ -108,13 +109,15 @@ static void set_slots(uint64_t begin, uint64_t n, uint32_t v) {
 /* Each import has its slots: no export is longer. */
 static int reserve(void) {
     size_t size = (SLOTS + 1) * MANY * (size_t)SLOT;
-    char *p = mmap(NULL, size + SLOT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *p =
+        mmap(NULL, size + SLOT, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         return -1;
     }
     base = ((uint64_t)(uintptr_t)p + SLOT - 1) & ~(uint64_t)(SLOT - 1);
     for (uint64_t i = base >> VMMCB_TOP_SHIFT; i <= (base + size - 1) >> VMMCB_TOP_SHIFT; i++) {
-        void *leaf = mmap(NULL, VMMCB_SLOTS * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void *leaf =
+            mmap(NULL, VMMCB_SLOTS * 4, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (leaf == MAP_FAILED) {
             return -1;
         }
@@ -193,7 +196,8 @@ static void open_import(struct import_entry *i, struct export_entry *e) {
 static struct import_entry *new_import(uint64_t id) {
     for (int i = 0; i < MANY; i++) {
         if (!imports[i].handle) {
-            imports[i] = (struct import_entry){.handle = handle(1, (uint64_t)i + 1), .id = id, .pending = 1};
+            imports[i] =
+                (struct import_entry){.handle = handle(1, (uint64_t)i + 1), .id = id, .pending = 1};
             return &imports[i];
         }
     }
@@ -238,7 +242,8 @@ static void store(struct export_entry *e, uint64_t off, const void *src, uint64_
     char *at = (char *)(uintptr_t)e->at + off;
     uint32_t last;
     memcpy(&last, (const char *)src + n - 4, 4);
-    if (e->posted && !e->redirected && off >= e->redir_off && off + n <= e->redir_off + e->redir_n) {
+    if (e->posted && !e->redirected && off >= e->redir_off &&
+        off + n <= e->redir_off + e->redir_n) {
         e->first = off - e->redir_off;
         e->redirected = n;
         at = (char *)(uintptr_t)e->redir_to + e->first;
@@ -269,7 +274,8 @@ static int64_t now_ms(void) {
 }
 
 static int word_code(const struct wait *w) {
-    if (__atomic_load_n((uint32_t *)(uintptr_t)w->r->in[0], __ATOMIC_SEQ_CST) != (uint32_t)w->r->in[1]) {
+    if (__atomic_load_n((uint32_t *)(uintptr_t)w->r->in[0], __ATOMIC_SEQ_CST) !=
+        (uint32_t)w->r->in[1]) {
         return 0;
     }
     struct import_entry *from = w->r->in[3] ? import_of(w->r->in[4]) : NULL;
@@ -298,7 +304,8 @@ static void check_waits(void) {
 static int wait_word(struct vmmcb_record *r) {
     int exported = 0;
     for (int k = 0; k < MANY; k++) {
-        exported |= exports[k].handle && r->in[0] >= exports[k].at && r->in[0] < exports[k].at + exports[k].size;
+        exported |= exports[k].handle && r->in[0] >= exports[k].at &&
+                    r->in[0] < exports[k].at + exports[k].size;
     }
     if (!exported) {
         return vmmcErr_BadArg;
@@ -327,7 +334,8 @@ static int wait_word(struct vmmcb_record *r) {
 static void *far_memory(uint64_t a, uint64_t n, int *code) {
     *code = vmmcErr_BadProxyAddr;
     for (int k = 0; k < MANY; k++) {
-        if (imports[k].handle && imports[k].begin && a >= imports[k].begin && a < imports[k].begin + SLOT) {
+        if (imports[k].handle && imports[k].begin && a >= imports[k].begin &&
+            a < imports[k].begin + SLOT) {
             struct export_entry *e = export_with(imports[k].id);
             if (!e) {
                 *code = vmmcErr_Revoked;
@@ -403,7 +411,8 @@ static int run(struct vmmcb_record *r) {
         }
         for (int k = 0; k < MANY; k++) {
             if (!memories[k]) {
-                void *p = mmap(NULL, r->in[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                void *p =
+                    mmap(NULL, r->in[0], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
                 if (p == MAP_FAILED) {
                     return vmmcErr_NoMem;
                 }
@@ -440,7 +449,8 @@ static int run(struct vmmcb_record *r) {
         for (int k = 0; k < MANY; k++) {
             if (!exports[k].handle) {
                 e = e ? e : &exports[k];
-            } else if (r->in[0] < exports[k].at + exports[k].size && exports[k].at < r->in[0] + r->in[1]) {
+            } else if (r->in[0] < exports[k].at + exports[k].size &&
+                       exports[k].at < r->in[0] + r->in[1]) {
                 return vmmcErr_OverlappedBufs;
             }
         }
@@ -456,8 +466,11 @@ static int run(struct vmmcb_record *r) {
         if (!e) {
             return vmmcErr_NoMem;
         }
-        *e = (struct export_entry){.handle = handle(0xe, (uint64_t)(e - exports) + 1), .at = r->in[0],
-                                   .size = r->in[1], .id = r->in[2], .handler = r->in[3],
+        *e = (struct export_entry){.handle = handle(0xe, (uint64_t)(e - exports) + 1),
+                                   .at = r->in[0],
+                                   .size = r->in[1],
+                                   .id = r->in[2],
+                                   .handler = r->in[3],
                                    .redirectable = (r->in[4] & VMMCB_EXPORT_REDIRECTABLE) != 0,
                                    .rights = r->in[4] & (VMMCB_EXPORT_READ | VMMCB_EXPORT_WRITE)};
         r->out[0] = e->handle;
@@ -706,7 +719,8 @@ static void *serve(void *unused) {
         if (read(shared->event, &n, sizeof n) != sizeof n) {
             continue;
         }
-        struct vmmcb_record *r = __atomic_exchange_n(&shared->head, NULL, __ATOMIC_SEQ_CST), *list = NULL;
+        struct vmmcb_record *r = __atomic_exchange_n(&shared->head, NULL, __ATOMIC_SEQ_CST),
+                            *list = NULL;
         while (r) {
             struct vmmcb_record *next = r->next;
             r->next = list;
@@ -728,7 +742,8 @@ void vmmcgo_start(struct vmmcb_record *r) {
     pthread_t t;
     shared = (struct vmmcb_shared *)(uintptr_t)r->in[0];
     r->code = shared->layout != VMMC_LAYOUT ? vmmcErr_BadConfig : 0;
-    shared->barriers = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
+    shared->barriers =
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
     if (r->code == 0 && (reserve() != 0 || pthread_create(&t, NULL, serve, NULL) != 0)) {
         r->code = vmmcErr_NoMem;
     }

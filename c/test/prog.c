@@ -105,7 +105,8 @@ static void receive(const char *kind, int rounds) {
         buf[-1] = buf[n] = 0x5a5a5a5a;
     }
     WANT(vmmc_ExportRecvBuf(buf, n, 1, NULL, BUF_READWRITE, 0, &h), 0);
-    WANT(vmmc_ExportRecvBuf(answer, 1024, 2, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &answers), 0);
+    WANT(vmmc_ExportRecvBuf(answer, 1024, 2, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &answers),
+         0);
     printf("%u\n", vmmc_MyPid());
     fflush(stdout);
     for (int32 i = 1; i <= rounds; i++) {

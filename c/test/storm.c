@@ -128,7 +128,8 @@ void storm(const char *node, int pid, int seconds) {
     uint32 n;
     WANT(vmmc_ExportRecvBuf(buf, 1024, 1, count_notification, BUF_READWRITE, 0, &h), 0);
     if (*node) {
-        WANT(vmmc_ImportRecvBuf(vmmc_NameToNode((char *)node), (vmmc_pid_t)pid, 1, &im, &far, &n), 0);
+        WANT(vmmc_ImportRecvBuf(vmmc_NameToNode((char *)node), (vmmc_pid_t)pid, 1, &im, &far, &n),
+             0);
     } else {
         WANT(vmmc_ImportRecvBuf(vmmc_MyNode(), vmmc_MyPid(), 1, &im, &far, &n), 0);
     }

@@ -46,7 +46,9 @@ static struct both make(uint32 nwords, int id) {
     b.buf = vmmcx_alloc((size_t)nwords * 4);
     CHECK(b.buf);
     memset(b.buf, 0, (size_t)nwords * 4);
-    WANT(vmmc_ExportRecvBuf(b.buf, nwords, (uint32)id, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0, &b.ex), 0);
+    WANT(vmmc_ExportRecvBuf(b.buf, nwords, (uint32)id, NULL, BUF_READWRITE | BUF_GLOBAL_SPACE, 0,
+                            &b.ex),
+         0);
     import_own(&b, id);
     return b;
 }
@@ -55,7 +57,8 @@ static struct both make(uint32 nwords, int id) {
 static void probe(void) {
     enum { MOST = 1 << 19 };
     static int32 src[MOST], dst[MOST + 1];
-    static const uint32 longer[] = {127, 1024, 8191, 8192, 65535, 65536, 65537, 131072, 200001, MOST};
+    static const uint32 longer[] = {127,   1024,  8191,   8192,   65535,
+                                    65536, 65537, 131072, 200001, MOST};
     struct both b = make(MOST, 1);
     for (int i = 0; i < MOST; i++) {
         src[i] = i * 7 + 1;
@@ -157,8 +160,8 @@ static void no_descriptor(void) {
 }
 
 /*
- * A thread that finds no epoch left enters Go, and looks at none of those of others: the pages of all
- * but the first ones are not there.
+ * A thread that finds no epoch left enters Go, and looks at none of those of others: the pages of
+ * all but the first ones are not there.
  */
 static struct both crowded;
 
@@ -210,7 +213,9 @@ static void without_membarrier(void) {
  * Runs the paths whose instructions internal/instrcount counts in its parent, which traces this
  * thread from one mark to the next one.
  */
-static void mark(void) { syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 40 /* unix.Thread.Mark */); }
+static void mark(void) {
+    syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), 40 /* unix.Thread.Mark */);
+}
 
 /* The tracer holds a thread that sleeps like this. One of an idle Go part does not. */
 static void *sleep_on(void *unused) {
@@ -434,7 +439,8 @@ static void leaving(void) {
             }
         }
         left_inside += inside();
-        WANT(vmmc_SendData(mem, b.proxy, 5), 0); /* the next call leaves what that one had entered */
+        /* The next call leaves what that one had entered. */
+        WANT(vmmc_SendData(mem, b.proxy, 5), 0);
         CHECK(!inside());
     }
     CHECK(left_inside > 0);
@@ -484,7 +490,9 @@ static void forking(void) {
         while (forked == 0) {
             int code = vmmc_SendData(mem, b.proxy, N);
             if (forked < 0) {
-                _exit(code == vmmcErr_Closed || vmmc_SendData(mem, b.proxy, 1) == vmmcErr_Closed ? 7 : 1);
+                _exit(code == vmmcErr_Closed || vmmc_SendData(mem, b.proxy, 1) == vmmcErr_Closed
+                          ? 7
+                          : 1);
             }
             CHECK(code == 0);
         }

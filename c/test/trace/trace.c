@@ -79,11 +79,12 @@ static int run(FILE *in) {
     char op[32], name[32];
     unsigned size, slot, alive, off, n, puts, words;
     unsigned long address, v;
-    if (fscanf(in, "%31s %u %u %u %lu %u %u %u %u", op, &size, &slot, &alive, &address, &off, &n, &puts,
-               &words) != 9) {
+    if (fscanf(in, "%31s %u %u %u %lu %u %u %u %u", op, &size, &slot, &alive, &address, &off, &n,
+               &puts, &words) != 9) {
         return 0;
     }
-    unsigned char *export = pages(size), *process = pages(PROCESS), *buffer = pages(n), *src = pages(n);
+    unsigned char *export = pages(size), *process = pages(PROCESS), *buffer = pages(n),
+                  *src = pages(n);
     for (unsigned i = 0; i < n; i++) {
         src[i] = (unsigned char)(1 + i % 200);
     }
@@ -112,17 +113,28 @@ static int run(FILE *in) {
     static uint64_t lanes[VMMCB_LANES][VMMCB_COUNTERS];
     memset(lanes, 0, sizeof lanes);
     struct vmmcb_path p = {
-        .size = size, .rights = VMMCB_EXPORT_READ | VMMCB_EXPORT_WRITE, .alive = alive, .mem = export,
-        .address = address, .state = state, .sleepers = (uint32_t *)(void *)(process + SLEEPERS),
+        .size = size,
+        .rights = VMMCB_EXPORT_READ | VMMCB_EXPORT_WRITE,
+        .alive = alive,
+        .mem = export,
+        .address = address,
+        .state = state,
+        .sleepers = (uint32_t *)(void *)(process + SLEEPERS),
         .sleepers_any = (uint32_t *)(void *)(process + SLEEPERS + 4),
-        .sleepers_at = (uint64_t *)(void *)(process + SLEEPERS + 8), .pending = &w.pending,
-        .last_seq = &w.last_seq, .acked_seq = &w.acked_seq, .link_ended = &w.link_ended,
-        .import_ended = &w.import_ended, .closed = &w.closed, .lanes = lanes,
+        .sleepers_at = (uint64_t *)(void *)(process + SLEEPERS + 8),
+        .pending = &w.pending,
+        .last_seq = &w.last_seq,
+        .acked_seq = &w.acked_seq,
+        .link_ended = &w.link_ended,
+        .import_ended = &w.import_ended,
+        .closed = &w.closed,
+        .lanes = lanes,
     };
-    printf("{\"Areas\":{\"export\":{\"Addr\":%lu,\"Size\":%u},\"process\":{\"Addr\":%lu,\"Size\":%u},"
-           "\"buffer\":{\"Addr\":%lu,\"Size\":%u}},\"Socket\":-1}\n",
-           (unsigned long)(uintptr_t)export, size, (unsigned long)(uintptr_t)process, PROCESS,
-           (unsigned long)(uintptr_t)buffer, n);
+    printf(
+        "{\"Areas\":{\"export\":{\"Addr\":%lu,\"Size\":%u},\"process\":{\"Addr\":%lu,\"Size\":%u},"
+        "\"buffer\":{\"Addr\":%lu,\"Size\":%u}},\"Socket\":-1}\n",
+        (unsigned long)(uintptr_t) export, size, (unsigned long)(uintptr_t)process, PROCESS,
+        (unsigned long)(uintptr_t)buffer, n);
     fflush(stdout);
     int get = strcmp(op, "get") == 0, result;
     mark();
@@ -140,8 +152,8 @@ static int run(FILE *in) {
                     {VMMCB_GET_BYTES, "get_bytes"}};
     int at = 0;
     for (size_t i = 0; i < sizeof counters / sizeof *counters; i++) {
-        at += after(lines + at, sizeof lines - (size_t)at, counters[i].name, lanes[3][counters[i].number],
-                    at > 0);
+        at += after(lines + at, sizeof lines - (size_t)at, counters[i].name,
+                    lanes[3][counters[i].number], at > 0);
     }
     printf("{\"Result\":\"%s\",\"After\":[%s]}\n",
            result == VMMC_MAPPED_DONE   ? "ok"
