@@ -550,11 +550,11 @@ func TestSignals(t *testing.T) {
 func TestTools(t *testing.T) {
 	testutil.CLibrary(t) // for its probe
 	for _, tool := range []struct {
-		name, sanitize string
-		wrap           []string
-		programs       [][]string
+		name, cc, sanitize string
+		wrap               []string
+		programs           [][]string
 	}{
-		{"address and undefined behaviour", "address,undefined", nil, [][]string{
+		{"address and undefined behaviour", "gcc", "address,undefined", nil, [][]string{
 			{"names"},
 			{"redirect"},
 			{"notify"},
@@ -569,7 +569,7 @@ func TestTools(t *testing.T) {
 			{"inside", "closing", "300"},
 			{"inside", "leaving"},
 		}},
-		{"threads", "thread", nil, [][]string{
+		{"threads", "gcc", "thread", nil, [][]string{
 			{"names"},
 			{"redirect"},
 			{"notify"},
@@ -581,7 +581,22 @@ func TestTools(t *testing.T) {
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
 		}},
-		{"valgrind", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
+		{"another compiler", "clang", "", nil, [][]string{
+			{"names"},
+			{"redirect"},
+			{"notify"},
+			{"threads", "50"},
+			{"forks"},
+			{"jumps"},
+			{"bad"},
+			{"words"},
+			{"polling"},
+			{"storm", "", "0", "1"},
+			{"inside", "probe"},
+			{"inside", "closing", "300"},
+			{"inside", "leaving"},
+		}},
+		{"valgrind", "gcc", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
 			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"}, {"polling"},
 		}},
 	} {
@@ -590,8 +605,10 @@ func TestTools(t *testing.T) {
 				_, err := exec.LookPath(tool.wrap[0])
 				testutil.Require(t, err == nil, "there is no "+tool.wrap[0])
 			}
+			_, err := exec.LookPath(tool.cc)
+			testutil.Require(t, err == nil, "there is no "+tool.cc)
 			build := t.TempDir()
-			make := exec.CommandContext(t.Context(), "make", "-s", "STUB=1", "CC=gcc", "BUILD="+build, "SANITIZE="+tool.sanitize)
+			make := exec.CommandContext(t.Context(), "make", "-s", "STUB=1", "CC="+tool.cc, "BUILD="+build, "SANITIZE="+tool.sanitize)
 			if out, err := make.CombinedOutput(); err != nil {
 				t.Fatalf("make: %v\n%s", err, out)
 			}
