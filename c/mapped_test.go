@@ -70,6 +70,10 @@ func TestMappedWithoutMembarrier(t *testing.T) {
 	runInside(t, "unfenced", "closing", "200")
 }
 
+// Of nested levels of blocking only the first and the last enter Go, and none while no export has had
+// a handler.
+func TestLevelsStayInC(t *testing.T) { runInside(t, "levels") }
+
 // More threads than there are epochs.
 func TestEpochsRunOut(t *testing.T) { runInside(t, "crowd") }
 

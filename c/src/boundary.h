@@ -195,6 +195,7 @@ struct vmmcb_shared {
     struct vmmcb_epoch *epochs;   /* VMMCB_EPOCHS of them */
     uint32_t epochs_used;         /* how many were ever taken */
     uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
+    uint32_t joined;              /* 1: the process has joined its node */
     uint32_t ended;               /* how many exports and imports the program has closed */
 };
 

@@ -175,6 +175,7 @@ int vmmc_is_completed(const vmmc_async_handle_t *handle);
 
 /* handlers.c */
 int vmmc_start_handlers(void);
+int vmmc_tell_levels(void);
 int vmmc_choose_polling(void);
 
 /* poll.c */

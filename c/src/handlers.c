@@ -115,26 +115,97 @@ static struct vmmcb_record *begin(uint32_t op, struct thread **t, int *code) {
     return r;
 }
 
-API void vmmc_BlockNotifications(void) {
+/*
+ * Levels of blocking of the program, not of its handlers, in one word: how many there are, and how
+ * many of them Go knows. While no export has had a handler Go need know none. Afterwards it knows
+ * one at least, if there is one, so that only the first and the last level enter Go, and never more
+ * than there are. A level that Go is being told of is not counted yet: only when Go has it has the
+ * running handler returned.
+ */
+#define LEVELS 0xffffffffu
+#define KNOWN ((uint64_t)1 << 32) /* a level that Go knows */
+#define KNOWN_OF(s) ((s) >> 32 & 0x7fffffff)
+#define HANDLERS ((uint64_t)1 << 63)
+static _Atomic uint64_t levels;
+
+/* Takes or gives back a level in Go. */
+static int tell_go(uint32_t op, uint64_t *left) {
     struct thread *t;
     int code;
-    struct vmmcb_record *r = begin(VMMCB_BLOCK, &t, &code);
-    if (r) {
+    struct vmmcb_record *r = begin(op, &t, &code);
+    if (!r) {
+        return code;
+    }
+    if (op == VMMCB_BLOCK) {
         vmmc_queue_running(t, r);
-        vmmc_end(t, r);
+    } else {
+        vmmc_queue(t, r);
+    }
+    *left = r->out[0];
+    return vmmc_end(t, r);
+}
+
+/* An export gets a handler. Levels that Go has not been told of must hold that back. */
+int vmmc_tell_levels(void) {
+    uint64_t s = atomic_fetch_or(&levels, HANDLERS), left;
+    if (s & HANDLERS || (s & LEVELS) == 0) {
+        return 0;
+    }
+    int code = tell_go(VMMCB_BLOCK, &left);
+    s = atomic_load(&levels);
+    while (code == 0 && !atomic_compare_exchange_weak(&levels, &s, s + KNOWN)) {
+        if (KNOWN_OF(s) >= (s & LEVELS)) { /* what was there was given back meanwhile */
+            return tell_go(VMMCB_UNBLOCK, &left);
+        }
+    }
+    return code;
+}
+
+/* Reports whether a level may be added without Go. */
+static int may_count(uint64_t s) {
+    if ((s & LEVELS) == LEVELS) {
+        return 0;
+    }
+    return s & HANDLERS ? KNOWN_OF(s) > 0
+                        : __atomic_load_n(&vmmc_shared->joined, __ATOMIC_ACQUIRE) != 0;
+}
+
+static int in_handler(void) { return vmmc_self && vmmc_self->in_handler; }
+
+API void vmmc_BlockNotifications(void) {
+    uint64_t s = atomic_load(&levels), left;
+    if (vmmc_ready() != 0) {
+        return;
+    }
+    if (in_handler()) { /* its levels are its own, and Go counts them */
+        tell_go(VMMCB_BLOCK, &left);
+        return;
+    }
+    while (may_count(s)) {
+        if (atomic_compare_exchange_weak(&levels, &s, s + 1)) {
+            return;
+        }
+    }
+    if (tell_go(VMMCB_BLOCK, &left) == 0) {
+        atomic_fetch_add(&levels, KNOWN + 1);
     }
 }
 
 /* Positive: notifications are delivered; 0: a level is left (the manual's section 8, page 55). */
 API int vmmc_UnblockNotifications(void) {
-    struct thread *t;
-    int code;
-    struct vmmcb_record *r = begin(VMMCB_UNBLOCK, &t, &code);
-    if (!r) {
+    uint64_t s = atomic_load(&levels), left;
+    int code = vmmc_ready();
+    if (code != 0) {
         return code;
     }
-    vmmc_queue(t, r);
-    uint64_t left = r->out[0];
-    code = vmmc_end(t, r);
+    while ((s & LEVELS) > 0 && !in_handler()) {
+        uint64_t rest = (s & LEVELS) - 1;
+        int known = KNOWN_OF(s) > rest;
+        if (atomic_compare_exchange_weak(&levels, &s, s - 1 - (known ? KNOWN : 0))) {
+            code = known ? tell_go(VMMCB_UNBLOCK, &left) : 0;
+            return code != 0 ? code : rest == 0;
+        }
+    }
+    code = tell_go(VMMCB_UNBLOCK, &left);
     return code != 0 ? code : left == 0;
 }

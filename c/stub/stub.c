@@ -742,6 +742,7 @@ void vmmcgo_start(struct vmmcb_record *r) {
     pthread_t t;
     shared = (struct vmmcb_shared *)(uintptr_t)r->in[0];
     r->code = shared->layout != VMMC_LAYOUT ? vmmcErr_BadConfig : 0;
+    shared->joined = 1;
     shared->barriers =
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) != 0;
     if (r->code == 0 && (reserve() != 0 || pthread_create(&t, NULL, serve, NULL) != 0)) {

@@ -171,6 +171,7 @@ func (l *library) process(ctx context.Context) (*vmmc.Process, error) {
 		return nil, err
 	}
 	l.node = p
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&l.shared.joined)), 1)
 	return p, nil
 }
 

@@ -53,6 +53,64 @@ static struct both make(uint32 nwords, int id) {
     return b;
 }
 
+static _Atomic int handled;
+
+static void count_handled(int32 *at, int32 value) {
+    (void)at;
+    (void)value;
+    handled++;
+}
+
+/* Levels of blocking that change nothing for a handler enter Go not once. */
+static void levels(void) {
+    vmmc_MyNode();
+    uint32_t before = entries();
+    for (int i = 0; i < 3; i++) {
+        vmmc_BlockNotifications();
+    }
+    for (int i = 0; i < 2; i++) {
+        WANT(vmmc_UnblockNotifications(), 0);
+    }
+    CHECK(entries() == before);
+    /* The level that is left holds back the handler of a later export. */
+    struct both h = {.n = 1024, .buf = vmmcx_alloc(4096)};
+    int32 v = 1;
+    WANT(vmmc_ExportRecvBuf(h.buf, h.n, 20, count_handled, BUF_READWRITE, 0, &h.ex), 0);
+    import_own(&h, 20);
+    WANT(vmmc_SendDataNotify(&v, h.proxy, 1), 0);
+    usleep(20000);
+    CHECK(handled == 0);
+    before = entries();
+    vmmc_BlockNotifications();
+    WANT(vmmc_UnblockNotifications(), 0);
+    CHECK(entries() == before && handled == 0);
+    CHECK(vmmc_UnblockNotifications() > 0);
+    for (int i = 0; handled == 0 && i < 10000; i++) {
+        usleep(1000);
+    }
+    CHECK(handled == 1);
+    CHECK(vmmc_UnblockNotifications() > 0); /* there is none to take */
+    /* Blocked again, and the one that Go knows is the last to be given back. */
+    vmmc_BlockNotifications();
+    before = entries();
+    for (int i = 0; i < 5; i++) {
+        vmmc_BlockNotifications();
+    }
+    WANT(vmmc_SendDataNotify(&v, h.proxy, 1), 0);
+    for (int i = 0; i < 5; i++) {
+        WANT(vmmc_UnblockNotifications(), 0);
+    }
+    usleep(20000);
+    CHECK(entries() <= before + 2 && handled == 1); /* the send's */
+    CHECK(vmmc_UnblockNotifications() > 0);
+    for (int i = 0; handled == 1 && i < 10000; i++) {
+        usleep(1000);
+    }
+    CHECK(handled == 2);
+    WANT(vmmc_UnimportRecvBuf(h.im), 0);
+    WANT(vmmc_UnexportRecvBuf(h.ex), 0);
+}
+
 /* Sends and gets of all lengths up to 64 words, and of long ones, enter Go not once. */
 static void probe(void) {
     enum { MOST = 1 << 19 };
@@ -510,6 +568,8 @@ int main(int argc, char **argv) {
     int a3 = argc > 3 ? atoi(argv[3]) : 0, a4 = argc > 4 ? atoi(argv[4]) : 0;
     if (strcmp(name, "probe") == 0) {
         probe();
+    } else if (strcmp(name, "levels") == 0) {
+        levels();
     } else if (strcmp(name, "lengths") == 0) {
         lengths();
     } else if (strcmp(name, "descriptor") == 0) {
