@@ -59,6 +59,103 @@ enum {
     VMMCB_LEAVE        /* the same */
 };
 
+/*
+ * Operations of libvipl. Out: the VIP_RETURN, then what is said here. Attributes: see struct
+ * vmmcb_attributes. "ms" is a time limit in milliseconds, all ones for none.
+ */
+enum {
+    VMMCB_VIPL = 256,      /* the operations from here on are libvipl's */
+    VMMCB_VIP_OPEN = 256,  /* data: a device; out: NIC */
+    VMMCB_VIP_CLOSE,       /* in: NIC */
+    VMMCB_VIP_QUERY_NIC,   /* in: NIC; data: struct vmmcb_nic */
+    VMMCB_VIP_ON_ERROR,    /* in: NIC, function, context */
+    VMMCB_VIP_EVENT,       /* waits for one; in: VMMCB_VIP_ERRORS or _NOTIFIES; data: struct
+                              vmmcb_event */
+    VMMCB_VIP_NEW_TAG,     /* in: NIC; out: tag */
+    VMMCB_VIP_END_TAG,     /* in: NIC, tag */
+    VMMCB_VIP_REGISTER,    /* in: NIC, address, bytes, tag, flags; out: handle */
+    VMMCB_VIP_DEREGISTER,  /* in: NIC, address, handle */
+    VMMCB_VIP_QUERY_MEM,   /* the same; out: tag, flags */
+    VMMCB_VIP_SET_MEM,     /* in: NIC, address, handle, tag, flags */
+    VMMCB_VIP_NEW_VI,      /* in: NIC, level, MaxTransferSize, tag, flags, CQ or 0 twice; out: VI */
+    VMMCB_VIP_END_VI,      /* in: VI */
+    VMMCB_VIP_QUERY_VI,    /* in: VI; out: state, 1 if the send queue is empty + 2 if the other is;
+                              data: struct vmmcb_attributes */
+    VMMCB_VIP_SET_VI,      /* in: VI, level, MaxTransferSize, tag, flags */
+    VMMCB_VIP_LISTEN,      /* in: NIC, ms; data: a discriminator; out: request; data: struct
+                              vmmcb_attributes, struct vmmcb_address */
+    VMMCB_VIP_ACCEPT,      /* in: request, VI */
+    VMMCB_VIP_REJECT,      /* in: request */
+    VMMCB_VIP_CONNECT,     /* in: VI, ms; data: struct vmmcb_address of this side, and of the other;
+                              data: struct vmmcb_attributes */
+    VMMCB_VIP_DISCONNECT,  /* in: VI */
+    VMMCB_VIP_PEER,        /* in: VI */
+    VMMCB_VIP_POST,        /* in: VI, 1 for the receive queue, descriptor, handle */
+    VMMCB_VIP_TAKE,        /* in: VI, 1 for the receive queue, 1 to wait, ms; out: descriptor, 0 */
+    VMMCB_VIP_NOTIFY,      /* in: VI, 1 for the receive queue, function, context */
+    VMMCB_VIP_NEW_CQ,      /* in: NIC, entries; out: CQ */
+    VMMCB_VIP_END_CQ,      /* in: CQ */
+    VMMCB_VIP_RESIZE_CQ,   /* in: CQ, entries */
+    VMMCB_VIP_TAKE_CQ,     /* in: CQ, 1 to wait, ms; out: VI, 1 for its receive queue */
+    VMMCB_VIP_NOTIFY_CQ,   /* in: CQ, function, context */
+    VMMCB_VIP_CHECK_CQ,    /* in: CQ */
+    VMMCB_VIP_NAMES,       /* in: NIC, 1 to begin and 0 to end */
+    VMMCB_VIP_BY_NAME,     /* in: NIC, index; data: a name; data: an address of a host */
+    VMMCB_VIP_BY_ADDRESS,  /* in: NIC; data: an address of a host; data: a name */
+    VMMCB_VIP_USER,        /* in: VI, 1 to set it, value; out: value */
+    VMMCB_VIP_CHECK_NIC    /* in: NIC */
+};
+
+/* Flags of attributes. */
+#define VMMCB_VIP_WRITE 1u
+#define VMMCB_VIP_READ 2u
+
+/* What VMMCB_VIP_EVENT waits for: each has a thread of libvipl. */
+enum { VMMCB_VIP_ERRORS, VMMCB_VIP_NOTIFIES, VMMCB_VIP_STREAMS };
+
+#define VMMCB_VIP_HOST 6 /* bytes of a host's address */
+#define VMMCB_VIP_DISCRIMINATOR 32
+
+struct vmmcb_nic {
+    char device[64];
+    uint8_t host[8];
+    uint64_t discriminator, regions, vis, descriptors, segments, cqs, entries, transfer, mtu, tags,
+        levels;
+};
+
+struct vmmcb_attributes {
+    uint64_t level, transfer, tag, flags;
+};
+
+struct vmmcb_address {
+    uint8_t host[VMMCB_VIP_HOST];
+    uint16_t length; /* of the discriminator */
+    uint8_t discriminator[VMMCB_VIP_DISCRIMINATOR];
+};
+
+/* What a thread of libvipl is to call. */
+enum { VMMCB_VIP_ERROR, VMMCB_VIP_DESCRIPTOR, VMMCB_VIP_COMPLETION };
+struct vmmcb_event {
+    uint64_t kind, function, context;
+    uint64_t nic, vi, cq, descriptor, receive;
+    uint64_t op, resource, error;
+};
+
+/*
+ * A descriptor in the program's memory: VIP_DESCRIPTOR of vipl.h. Libvipl does not
+ * compile if the two differ.
+ */
+struct vmmcb_segment {
+    uint64_t address;
+    uint32_t handle, length; /* in an address segment the last is reserved */
+};
+struct vmmcb_descriptor {
+    uint64_t next;
+    uint32_t next_handle;
+    uint16_t seg_count, control;
+    uint32_t reserved, immediate, length, status;
+};
+
 /* No name of an export is longer. */
 #define VMMCB_NAME 1024u
 

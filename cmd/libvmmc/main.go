@@ -66,6 +66,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.imports.init()
 	l.exports.init()
 	l.requests.init()
+	l.vipl.init()
 	l.grace.init(shared)
 	l.joining = semaphore.New(1)
 	l.idle, l.nested = make(chan *record, 1), make(chan *record)
@@ -125,8 +126,13 @@ func (r *record) memory(i int, n uint64) []byte {
 // fail gives C an error's code and text.
 func (r *record) fail(err error) {
 	r.code = C.int32_t(codeOf(err))
+	r.say(err.Error())
+}
+
+// say gives C a text about an error.
+func (r *record) say(s string) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&r.text)), len(r.text))
-	n := copy(text[:len(text)-1], err.Error())
+	n := copy(text[:len(text)-1], s)
 	text[n] = 0
 }
 

@@ -40,6 +40,7 @@ type library struct {
 	exports  exports
 	requests requests
 	grace    grace
+	vipl     vipl
 	memories sync.Map // *vmmc.Memory by address
 
 	// Handlers. One runs at a time: Go's dispatcher gives it to the thread of C whose record is in idle,
@@ -177,6 +178,9 @@ func (l *library) process(ctx context.Context) (*vmmc.Process, error) {
 
 // run runs an operation. ctx bounds its waits.
 func (l *library) run(ctx context.Context, r *record) error {
+	if r.op >= C.VMMCB_VIPL {
+		return l.runVIPL(ctx, r)
+	}
 	switch r.op {
 	case C.VMMCB_DEBUG:
 		manual.SetDebugLevel(int(int64(r.in[0])))
