@@ -45,7 +45,8 @@ type viplMem struct {
 	m    *via.Memory
 	base unsafe.Pointer
 	size uint64
-	tag  *viplTag // Guarded by viplNIC.mu.
+	mu   sync.Mutex // one change of attributes at a time
+	tag  *viplTag   // Guarded by viplNIC.mu.
 }
 
 // at returns the memory of n bytes at an address of the program, or nil if the region does not have
@@ -212,13 +213,13 @@ func (l *library) vipRegister(_ context.Context, r *record) error {
 	}
 	x, attr := l.memoryAttributes(r.in[3], r.in[4])
 	b := r.memory(1, uint64(r.in[2])) // C has seen that it is there
-	v.mu.Lock()
-	defer v.mu.Unlock()
 	m, err := v.n.Register(b, attr)
 	if err != nil {
 		return err
 	}
+	v.mu.Lock()
 	v.regions[m.Handle()] = &viplMem{m: m, base: unsafe.Pointer(unsafe.SliceData(b)), size: uint64(len(b)), tag: x}
+	v.mu.Unlock()
 	r.out[1] = C.uint64_t(m.Handle())
 	return nil
 }
@@ -293,12 +294,14 @@ func (l *library) vipSetMem(_ context.Context, r *record) error {
 		return err
 	}
 	x, attr := l.memoryAttributes(r.in[3], r.in[4])
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if err := m.m.SetAttributes(attr); err != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.m.SetAttributes(attr); err != nil { // it may wait: v.mu is not held, which handlers need
 		return err
 	}
+	v.mu.Lock()
 	m.tag = x
+	v.mu.Unlock()
 	return nil
 }
 
