@@ -96,7 +96,7 @@ func viplPair(t *testing.T, test string) {
 }
 
 func TestVIPLAlone(t *testing.T) {
-	for _, test := range []string{"nic", "memory", "vis", "queues", "names"} {
+	for _, test := range []string{"nic", "memory", "vis", "queues", "names", "waits"} {
 		t.Run(test, func(t *testing.T) { viplAlone(t, test) })
 	}
 }
@@ -110,6 +110,8 @@ func TestVIPLOrder(t *testing.T) { viplPair(t, "order") }
 func TestVIPLFaults(t *testing.T) { viplPair(t, "faults") }
 
 func TestVIPLConnections(t *testing.T) { viplPair(t, "connects") }
+
+func TestVIPLThreads(t *testing.T) { viplPair(t, "threads") }
 
 func TestVIPLCrowd(t *testing.T) { viplPair(t, "crowd") }
 

@@ -317,3 +317,91 @@ void names(struct end *e) {
     WANT(VipNSShutdown(other), VIP_INVALID_PARAMETER);
     OK(VipCloseNic(other));
 }
+
+/* Calls that wait, while other calls are made, and when their NIC is closed. */
+static struct {
+    VIP_NIC_HANDLE nic;
+    VIP_VI_HANDLE vi;
+    VIP_CQ_HANDLE cq;
+    address here;
+    int begun;
+} waiting;
+
+static void *wait_receive(void *result) {
+    VIP_DESCRIPTOR *d;
+    __atomic_fetch_add(&waiting.begun, 1, __ATOMIC_SEQ_CST);
+    *(VIP_RETURN *)result = VipRecvWait(waiting.vi, VIP_INFINITE, &d);
+    return d;
+}
+
+static void *wait_completion(void *result) {
+    VIP_VI_HANDLE vi;
+    VIP_BOOLEAN recv;
+    __atomic_fetch_add(&waiting.begun, 1, __ATOMIC_SEQ_CST);
+    *(VIP_RETURN *)result = VipCQWait(waiting.cq, VIP_INFINITE, &vi, &recv);
+    return NULL;
+}
+
+static void *wait_request(void *result) {
+    address from;
+    VIP_VI_ATTRIBUTES a;
+    VIP_CONN_HANDLE c;
+    __atomic_fetch_add(&waiting.begun, 1, __ATOMIC_SEQ_CST);
+    *(VIP_RETURN *)result =
+        VipConnectWait(waiting.nic, &waiting.here.a, 0xFFFFFFFFul, &from.a, &a, &c);
+    return NULL;
+}
+
+void waits(struct end *e) {
+    VIP_PROTECTION_HANDLE tag;
+    VIP_MEM_HANDLE h;
+    VIP_DESCRIPTOR *d = fill(e, NULL, 0, 0, 8), *got;
+    VIP_VI_HANDLE vi;
+    VIP_BOOLEAN recv;
+    VIP_RETURN results[3];
+    void *descriptor_of;
+    pthread_t id[3];
+    OK(VipOpenNic("nic0", &waiting.nic));
+    OK(VipCreatePtag(waiting.nic, &tag));
+    VIP_MEM_ATTRIBUTES ma = {tag, VIP_FALSE, VIP_FALSE};
+    OK(VipRegisterMem(waiting.nic, e->mem, DATA + MANY * sizeof(big), &ma, &h));
+    VIP_VI_ATTRIBUTES va = attributes(e, VIP_SERVICE_RELIABLE_DELIVERY);
+    va.Ptag = tag;
+    OK(VipCreateVi(waiting.nic, &va, NULL, NULL, &waiting.vi));
+    OK(VipCreateCQ(waiting.nic, 4, &waiting.cq));
+    address_of(e, &waiting.here, NULL, "waits");
+    d->DS[0].Local.Handle = h;
+    OK(VipPostRecv(waiting.vi, d, h));
+    CHECK(pthread_create(&id[0], NULL, wait_receive, &results[0]) == 0);
+    CHECK(pthread_create(&id[1], NULL, wait_completion, &results[1]) == 0);
+    CHECK(pthread_create(&id[2], NULL, wait_request, &results[2]) == 0);
+    while (__atomic_load_n(&waiting.begun, __ATOMIC_SEQ_CST) < 3) {
+        nap();
+    }
+    for (int i = 0; i < 20; i++) { /* Done does not wait for Wait */
+        WANT(VipRecvDone(waiting.vi, &got), VIP_NOT_DONE);
+        WANT(VipCQDone(waiting.cq, &vi, &recv), VIP_NOT_DONE);
+        nap();
+    }
+    OK(VipCloseNic(waiting.nic));
+    CHECK(pthread_join(id[0], &descriptor_of) == 0);
+    CHECK(pthread_join(id[1], NULL) == 0 && pthread_join(id[2], NULL) == 0);
+    CHECK(results[0] == VIP_DESCRIPTOR_ERROR && descriptor_of == d);
+    CHECK(d->CS.Status & VIP_STATUS_DESC_FLUSHED_ERROR);
+    CHECK(results[1] == VIP_INVALID_PARAMETER && results[2] == VIP_INVALID_PARAMETER);
+
+    /* A child of fork has an error, and no hang. */
+    pid_t child = fork();
+    if (child == 0) {
+        VIP_NIC_ATTRIBUTES n;
+        VIP_NIC_HANDLE nic;
+        VIP_DESCRIPTOR *x;
+        int fine = VipQueryNic(e->nic, &n) == VIP_ERROR_RESOURCE &&
+                   VipOpenNic("nic0", &nic) == VIP_ERROR_RESOURCE &&
+                   VipRecvWait(waiting.vi, VIP_INFINITE, &x) == VIP_ERROR_RESOURCE &&
+                   VipErrorCallback(e->nic, NULL, NULL) == VIP_ERROR_RESOURCE;
+        _exit(fine ? 0 : 1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}

@@ -392,6 +392,61 @@ void connects(struct end *e) {
     CHECK(state(other) == VIP_STATE_IDLE);
 }
 
+/* Eight threads, each with a VI, which send and wait at the same time. */
+static struct end *threads_end;
+
+struct talk {
+    VIP_VI_HANDLE vi;
+    VIP_DESCRIPTOR *in, *out;
+    size_t off;
+};
+
+static void *talk(void *arg) {
+    struct talk *t = arg;
+    struct end *e = threads_end;
+    for (unsigned i = 0; i < 300; i++) {
+        if (e->server) {
+            CHECK(received(t->vi, VIP_SUCCESS) == t->in);
+            CHECK(is(e->mem + t->off, 64, i + (unsigned)t->off));
+            OK(VipPostRecv(t->vi, fill(e, t->in, 0, t->off, 64), e->handle));
+        }
+        set(e->mem + t->off + 64, 64, i + (unsigned)t->off);
+        OK(VipPostSend(t->vi, fill(e, t->out, 0, t->off + 64, 64), e->handle));
+        CHECK(sent(t->vi, VIP_SUCCESS) == t->out);
+        if (!e->server) {
+            CHECK(received(t->vi, VIP_SUCCESS) == t->in);
+            CHECK(is(e->mem + t->off, 64, i + (unsigned)t->off));
+            OK(VipPostRecv(t->vi, fill(e, t->in, 0, t->off, 64), e->handle));
+        }
+    }
+    return NULL;
+}
+
+void threads(struct end *e) {
+    enum { N = 8 };
+    struct talk t[N];
+    pthread_t id[N];
+    char name[32];
+    threads_end = e;
+    for (int i = 0; i < N; i++) {
+        t[i].off = (size_t)i * 128;
+        t[i].vi = new_vi(e, levels[1 + i % 2]);
+        t[i].in = fill(e, NULL, 0, t[i].off, 64);
+        t[i].out = descriptor(e);
+        OK(VipPostRecv(t[i].vi, t[i].in, e->handle));
+        snprintf(name, sizeof name, "thread %d", i);
+        connect_vi(e, t[i].vi, name);
+    }
+    barrier(e);
+    for (int i = 0; i < N; i++) {
+        CHECK(pthread_create(&id[i], NULL, talk, &t[i]) == 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(id[i], NULL);
+    }
+    barrier(e);
+}
+
 /* 100 threads that request at once. */
 static struct end *crowd_end;
 static void *request(void *vi) {

@@ -7,7 +7,8 @@ const struct test tests[] = {
     {"pingpong", pingpong, 1}, {"data", data, 1},           {"order", order, 1},
     {"faults", faults, 1},     {"connects", connects, 1},   {"rdma", rdma, 1},
     {"completions", completions, 1}, {"notifies", notifies, 1}, {"ends", ends, 1},
-    {"killed", killed, 1},     {"crowd", crowd, 1},         {NULL, NULL, 0},
+    {"killed", killed, 1},     {"crowd", crowd, 1},       {"waits", waits, 0},
+    {"threads", threads, 1},         {NULL, NULL, 0},
 };
 
 struct errors errors;

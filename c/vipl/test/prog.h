@@ -114,3 +114,5 @@ void notifies(struct end *e);
 void ends(struct end *e);
 void killed(struct end *e);
 void crowd(struct end *e);
+void waits(struct end *e);
+void threads(struct end *e);
