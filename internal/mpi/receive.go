@@ -55,9 +55,7 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 		return Fail(ErrOther, "", "MPI is finalized")
 	}
 	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
-	if s.Rank != AnySource {
-		r.peer = e.peers[s.Rank]
-	}
+	r.setPeer(e.peerOf(s))
 	source, tag := int32(s.Source), int32(s.Tag)
 	if i := e.q.findUnexpected(s.Context, source, tag); i != 0 {
 		v := e.q.at(i).get()
@@ -77,6 +75,14 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	}
 	r.entry = i
 	return nil
+}
+
+// peerOf is the rank that a receive names, or nil.
+func (e *Engine) peerOf(s *Source) *peer {
+	if s.Rank == AnySource {
+		return nil
+	}
+	return e.peers[s.Rank]
 }
 
 // sourceGone is the error of a receive that no message comes for.
@@ -342,9 +348,7 @@ func (e *Engine) Probe(ctx context.Context, s *Source, take bool) (Status, *Mess
 	if take {
 		r.kind = mprobing
 	}
-	if s.Rank != AnySource {
-		r.peer = e.peers[s.Rank]
-	}
+	r.setPeer(e.peerOf(s))
 	if err := e.sourceGone(r); err != nil {
 		e.mu.Unlock()
 		return Status{}, nil, err
@@ -423,7 +427,7 @@ func (m *Message) Irecv(buf []byte) (*Request, error) {
 	m.taken = true
 	r := e.newRequest(false)
 	r.kind, r.state, r.buf = receiving, isPosted, buf
-	r.peer = e.peers[m.v.rank]
+	r.setPeer(e.peers[m.v.rank])
 	if r.peer.err != nil && m.v.kind == entryRTS {
 		return nil, e.errGone(m.v.rank)
 	}

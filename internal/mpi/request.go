@@ -45,7 +45,8 @@ type Request struct {
 	index  uint32 // in Engine.requests while it is not over
 	kind   int
 	state  int
-	peer   *peer // nil: any source
+	peer   *peer // nil: any source. A match sets it.
+	polled bool  // reports whether it is worth to poll. Fixed when the request begins.
 	group  []int // ranks in the job, of the communicator
 	whole  bool  // reports whether it fails if any rank of group is gone
 	sync   bool
@@ -151,6 +152,12 @@ func (r *Request) concerns(pr *peer) bool {
 	return (r.peer == nil || r.whole) && slices.Contains(r.group, pr.rank)
 }
 
+// setPeer sets the peer that a request begins with, nil for any.
+func (r *Request) setPeer(pr *peer) {
+	r.peer = pr
+	r.polled = len(r.e.polled) > 0 && (pr == nil || pr.port != nil && pr.port.Polled())
+}
+
 func (pr *peer) lost() bool { return pr.err != nil }
 
 // What follows is called without the lock.
@@ -162,14 +169,6 @@ const (
 	spins     = 1000
 	yieldEach = 4
 )
-
-// polledFor reports whether it is worth to poll for a request.
-func (r *Request) polledFor() bool {
-	if len(r.e.polled) == 0 {
-		return false
-	}
-	return r.peer == nil || r.peer.port != nil && r.peer.port.Polled()
-}
 
 // Done reports whether the request is over. It takes what has arrived.
 func (r *Request) Done() bool {
@@ -207,7 +206,7 @@ func (e *Engine) spinUntil(done func() bool) bool {
 
 // await waits until a request is over. Its error is the context's alone.
 func (r *Request) await(ctx context.Context) error {
-	if r.done.Load() || r.polledFor() && r.spin() {
+	if r.done.Load() || r.polled && r.spin() {
 		return nil
 	}
 	e := r.e

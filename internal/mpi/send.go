@@ -102,7 +102,8 @@ func (e *Engine) target(t *Target) (*peer, error) {
 
 func (e *Engine) startSend(r *Request, t *Target, pr *peer, buf []byte, mode Mode) {
 	r.group, r.whole = t.Group, t.Collective
-	r.kind, r.state, r.peer, r.sync, r.buf, r.length = sending, queued, pr, mode == Synchronous, buf, len(buf)
+	r.kind, r.state, r.sync, r.buf, r.length = sending, queued, mode == Synchronous, buf, len(buf)
+	r.setPeer(pr)
 	r.v = envelope{context: t.Context, source: int32(t.Source), tag: int32(t.Tag), length: uint64(len(buf)), rank: e.rank}
 	r.status = Status{Source: t.Source, Tag: t.Tag, Bytes: len(buf)}
 	r.register()
