@@ -153,6 +153,10 @@ func (l *library) runVIPL(ctx context.Context, r *record) error {
 	if f == nil {
 		return fmt.Errorf("operation %d is not known: libvipl and libvmmc-go do not fit", r.op)
 	}
-	r.settle(f(l, ctx, r))
+	err := f(l, ctx, r)
+	if ctx == ended && errors.Is(err, via.ErrTimeout) {
+		err = via.ErrTimeout // C has only looked, and may wait now: the program's last error stays
+	}
+	r.settle(err)
 	return nil
 }

@@ -33,8 +33,13 @@ static int is(const unsigned char *p, size_t n, unsigned seed) {
 void pingpong(struct end *e) {
     VIP_VI_HANDLE vi = new_vi(e, VIP_SERVICE_RELIABLE_DELIVERY);
     VIP_DESCRIPTOR *recv = fill(e, NULL, 0, 0, 64), *send = descriptor(e), *got;
+    char text[256];
+    VIP_NIC_ATTRIBUTES n;
     OK(VipPostRecv(vi, recv, e->handle));
     connect_vi(e, vi, "pingpong");
+    WANT(VipQueryNic(vi, &n), VIP_INVALID_PARAMETER);
+    snprintf(text, sizeof text, "%s", vmmcx_last_error());
+    CHECK(strstr(text, "query a NIC"));
     for (unsigned i = 0; i < 1000; i++) {
         if (e->server) {
             VIP_RETURN code;
@@ -66,6 +71,9 @@ void pingpong(struct end *e) {
         }
     }
     barrier(e);
+    CHECK(strcmp(text, vmmcx_last_error()) == 0); /* no call has failed since */
+    WANT(VipRecvWait(vi, 1, &got), VIP_TIMEOUT);
+    CHECK(strcmp(text, vmmcx_last_error()) != 0);
     OK(VipDisconnect(vi));
     received(vi, VIP_DESCRIPTOR_ERROR);
     OK(VipDestroyVi(vi));
