@@ -74,6 +74,7 @@ void pingpong(struct end *e) {
     CHECK(strcmp(text, vmmcx_last_error()) == 0); /* no call has failed since */
     WANT(VipRecvWait(vi, 1, &got), VIP_TIMEOUT);
     CHECK(strcmp(text, vmmcx_last_error()) != 0);
+    barrier(e);
     OK(VipDisconnect(vi));
     received(vi, VIP_DESCRIPTOR_ERROR);
     OK(VipDestroyVi(vi));
