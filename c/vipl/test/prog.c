@@ -27,11 +27,14 @@ static void on_error(void *context, VIP_ERROR_DESCRIPTOR *e) {
     pthread_mutex_unlock(&errors_mu);
 }
 
-static int count(VIP_ERROR_CODE code, VIP_ERROR_DESCRIPTOR **first) {
+static int count(VIP_ERROR_CODE code, VIP_VI_HANDLE vi, VIP_ERROR_DESCRIPTOR **first) {
     int n = 0;
     pthread_mutex_lock(&errors_mu);
     for (int i = 0; i < errors.n; i++) {
-        if (errors.list[i].ErrorCode == code && n++ == 0 && first) {
+        if (errors.list[i].ErrorCode != code || (vi && errors.list[i].ViHandle != vi)) {
+            continue;
+        }
+        if (n++ == 0 && first) {
             *first = &errors.list[i];
         }
     }
@@ -39,12 +42,14 @@ static int count(VIP_ERROR_CODE code, VIP_ERROR_DESCRIPTOR **first) {
     return n;
 }
 
-int error_count(VIP_ERROR_CODE code) { return count(code, NULL); }
+int error_count(VIP_ERROR_CODE code) { return count(code, NULL, NULL); }
 
-/* Waits until the error handler has been called with the code. */
-VIP_ERROR_DESCRIPTOR *await_error(VIP_ERROR_CODE code) {
+VIP_ERROR_DESCRIPTOR *await_error(VIP_ERROR_CODE code) { return await_error_of(code, NULL); }
+
+/* Waits until the error handler has been called with the code, for a VI unless that is NULL. */
+VIP_ERROR_DESCRIPTOR *await_error_of(VIP_ERROR_CODE code, VIP_VI_HANDLE vi) {
     VIP_ERROR_DESCRIPTOR *e = NULL;
-    for (int i = 0; i < LIMIT && count(code, &e) == 0; i++) {
+    for (int i = 0; i < LIMIT && count(code, vi, &e) == 0; i++) {
         nap();
     }
     if (!e) {

@@ -86,6 +86,7 @@ VIP_DESCRIPTOR *sent(VIP_VI_HANDLE vi, VIP_RETURN code);
 VIP_DESCRIPTOR *received(VIP_VI_HANDLE vi, VIP_RETURN code);
 VIP_VI_STATE state(VIP_VI_HANDLE vi);
 VIP_ERROR_DESCRIPTOR *await_error(VIP_ERROR_CODE code);
+VIP_ERROR_DESCRIPTOR *await_error_of(VIP_ERROR_CODE code, VIP_VI_HANDLE vi);
 int error_count(VIP_ERROR_CODE code);
 void forget_errors(void);
 void nap(void);
