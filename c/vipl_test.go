@@ -111,11 +111,16 @@ func TestVIPLFaults(t *testing.T) { viplPair(t, "faults") }
 
 func TestVIPLConnections(t *testing.T) { viplPair(t, "connects") }
 
+func TestVIPLPeers(t *testing.T) { viplPair(t, "peers") }
+
 func TestVIPLThreads(t *testing.T) { viplPair(t, "threads") }
 
 func TestVIPLCrowd(t *testing.T) { viplPair(t, "crowd") }
 
 func TestVIPLRDMA(t *testing.T) { viplPair(t, "rdma") }
+
+// The memory is whole pages of vmmcx_alloc.
+func TestVIPLRDMAToPages(t *testing.T) { viplPair(t, "pages") }
 
 func TestVIPLCompletionQueues(t *testing.T) { viplPair(t, "completions") }
 

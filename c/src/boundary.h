@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 4
+#define VMMC_LAYOUT 5
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -89,7 +89,8 @@ enum {
     VMMCB_VIP_CONNECT,     /* in: VI, ms; data: struct vmmcb_address of this side, and of the other;
                               data: struct vmmcb_attributes */
     VMMCB_VIP_DISCONNECT,  /* in: VI */
-    VMMCB_VIP_PEER,        /* in: VI */
+    VMMCB_VIP_PEER,        /* in, data: as VMMCB_VIP_CONNECT */
+    VMMCB_VIP_PEER_TAKE,   /* in: VI, 1 to wait; data: struct vmmcb_attributes */
     VMMCB_VIP_POST,        /* in: VI, 1 for the receive queue, descriptor, handle */
     VMMCB_VIP_TAKE,        /* in: VI, 1 for the receive queue, 1 to wait, ms; out: descriptor, 0 */
     VMMCB_VIP_NOTIFY,      /* in: VI, 1 for the receive queue, function, context */

@@ -39,12 +39,6 @@ const (
 	kindConn = 0x6
 )
 
-// What package via has no code for.
-const (
-	codeSuccess      = 0
-	codeNotSupported = via.Code(16) // VIP_ERROR_NOT_SUPPORTED
-)
-
 func (v *vipl) init() {
 	v.nics.initTable(kindNIC)
 	v.tags.initTable(kindTag)
@@ -68,7 +62,7 @@ func viplCode(err error) via.Code {
 	var c via.Code
 	switch {
 	case err == nil:
-		return codeSuccess
+		return 0
 	case errors.As(err, &e):
 		return e.Code
 	case errors.As(err, &c):
@@ -131,6 +125,7 @@ var viplOps = map[C.uint32_t]func(*library, context.Context, *record) error{
 	C.VMMCB_VIP_CONNECT:    (*library).vipConnect,
 	C.VMMCB_VIP_DISCONNECT: (*library).vipDisconnect,
 	C.VMMCB_VIP_PEER:       (*library).vipPeer,
+	C.VMMCB_VIP_PEER_TAKE:  (*library).vipPeerTake,
 	C.VMMCB_VIP_POST:       (*library).vipPost,
 	C.VMMCB_VIP_TAKE:       (*library).vipTake,
 	C.VMMCB_VIP_NOTIFY:     (*library).vipNotify,

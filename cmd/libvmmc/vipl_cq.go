@@ -14,11 +14,9 @@ import (
 
 // viplCQ is a VIP_CQ_HANDLE.
 type viplCQ struct {
-	nic     *viplNIC
-	c       *via.CompletionQueue
-	handle  C.uint64_t
-	end     context.CancelFunc
-	notifys notifier
+	nic    *viplNIC
+	c      *via.CompletionQueue
+	handle C.uint64_t
 }
 
 func (l *library) cqOf(r *record, op string) (*viplCQ, error) {
@@ -35,11 +33,8 @@ func (l *library) vipNewCQ(_ context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancel(context.Background())
-	x := &viplCQ{nic: v, c: c, end: end}
-	x.notifys.init(ctx, false, x.next)
+	x := &viplCQ{nic: v, c: c}
 	if x.handle, err = l.vipl.cqs.add(x); err != nil {
-		end()
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, c.Destroy())
 	}
 	v.mu.Lock()
@@ -57,7 +52,6 @@ func (l *library) vipEndCQ(_ context.Context, r *record) error {
 	if err := x.c.Destroy(); err != nil {
 		return err
 	}
-	x.end()
 	l.vipl.cqs.remove(x.handle)
 	x.nic.mu.Lock()
 	delete(x.nic.cqs, x.c)
@@ -112,22 +106,16 @@ func (l *library) vipTakeCQ(ctx context.Context, r *record) error {
 	return err
 }
 
-// next waits for an entry, for a handler.
-func (x *viplCQ) next(ctx context.Context) (viplEvent, error) {
-	c, err := x.c.Wait(ctx)
-	if err != nil {
-		return viplEvent{}, err
-	}
-	e := viplEvent{kind: C.VMMCB_VIP_COMPLETION, nic: x.nic.handle, cq: x.handle}
-	e.vi, e.receive = x.nic.queueOf(c)
-	return e, nil
-}
-
 func (l *library) vipNotifyCQ(_ context.Context, r *record) error {
 	x, err := l.cqOf(r, "notify of a completion")
 	if err != nil {
 		return err
 	}
-	x.notifys.add(&l.vipl, viplHandler{r.in[1], r.in[2]})
-	return nil
+	e := viplEvent{
+		kind: C.VMMCB_VIP_COMPLETION, function: r.in[1], context: r.in[2], nic: x.nic.handle, cq: x.handle,
+	}
+	return x.c.Notify(func(c via.Completion) {
+		e.vi, e.receive = x.nic.queueOf(c)
+		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e)
+	})
 }

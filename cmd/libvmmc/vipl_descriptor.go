@@ -131,7 +131,6 @@ func (l *library) vipPost(_ context.Context, r *record) error {
 		t.at.next, t.at.next_handle = t.next, C.uint32_t(handle)
 	}
 	q.tail = p
-	q.notifys.posted()
 	return nil
 }
 

@@ -7,11 +7,9 @@ import "C"
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/via"
 )
@@ -154,112 +152,23 @@ func (v *vipl) raise(nic *viplNIC, a viplError) {
 	v.streams[C.VMMCB_VIP_ERRORS].add(e)
 }
 
-// Notify calls.
-
-// notifier has the handlers that Notify calls have set for a queue. While there are any, a goroutine
-// waits for the queue, and each gets one completion, in their order.
-type notifier struct {
-	ctx      context.Context //nolint:containedctx // ends with the VI or the completion queue
-	attached bool            // reports whether the queue has a completion queue, and no handlers
-	next     func(context.Context) (viplEvent, error)
-	posts    chan struct{} // has a token if there may have been a post
-	waits    atomic.Bool   // reports whether the goroutine waits for a post
-
-	mu       sync.Mutex
-	handlers []viplHandler // Guarded by mu.
-	runs     bool          // Guarded by mu.
-}
-
-func (n *notifier) init(ctx context.Context, attached bool, next func(context.Context) (viplEvent, error)) {
-	n.ctx, n.attached, n.next, n.posts = ctx, attached, next, make(chan struct{}, 1)
-}
-
-// add sets a handler for one completion.
-func (n *notifier) add(v *vipl, h viplHandler) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.handlers = append(n.handlers, h)
-	if !n.runs {
-		n.runs = true
-		go n.run(v)
-	}
-}
-
-func (n *notifier) run(v *vipl) {
-	for {
-		e, err := n.await()
-		n.mu.Lock()
-		if err != nil { // the queue has ended
-			n.handlers, n.runs = nil, false
-			n.mu.Unlock()
-			return
-		}
-		e.function, e.context = n.handlers[0].function, n.handlers[0].context
-		n.handlers = n.handlers[1:]
-		v.streams[C.VMMCB_VIP_NOTIFIES].add(e)
-		if len(n.handlers) == 0 {
-			n.runs = false
-			n.mu.Unlock()
-			return
-		}
-		n.mu.Unlock()
-	}
-}
-
-// await waits for a completion. A queue that is empty is waited for, too.
-func (n *notifier) await() (viplEvent, error) {
-	n.waits.Store(true)
-	defer n.waits.Store(false)
-	for {
-		e, err := n.next(n.ctx)
-		if !errors.Is(err, via.ErrDescriptor) {
-			return e, err
-		}
-		select {
-		case <-n.posts:
-		case <-n.ctx.Done():
-			return viplEvent{}, n.ctx.Err()
-		}
-	}
-}
-
-// posted says that the queue has a descriptor.
-func (n *notifier) posted() {
-	if !n.waits.Load() {
-		return
-	}
-	select {
-	case n.posts <- struct{}{}:
-	default:
-	}
-}
-
-// takeFor waits for a descriptor of a queue, for a handler. An empty queue is ErrDescriptor.
-func (l *library) takeFor(x *viplVI, recv bool) func(context.Context) (viplEvent, error) {
-	return func(ctx context.Context) (viplEvent, error) {
-		d, err := x.wait(ctx, recv)
-		if d == nil {
-			return viplEvent{}, err
-		}
-		e := viplEvent{kind: C.VMMCB_VIP_DESCRIPTOR, nic: x.nic.handle, vi: x.handle}
-		if recv {
-			e.receive = 1
-		}
-		e.descriptor = C.uint64_t(l.complete(d, recv))
-		return e, nil
-	}
-}
-
+// vipNotify is VipSendNotify and VipRecvNotify.
 func (l *library) vipNotify(_ context.Context, r *record) error {
-	const op = "notify of a descriptor"
-	x, err := l.viOf(r, op)
+	x, err := l.viOf(r, "notify of a descriptor")
 	if err != nil {
 		return err
 	}
-	n := &x.queues[r.in[1]&1].notifys
-	if n.attached {
-		return refuse(op, via.ErrInvalidParameter, "the queue is attached to a completion queue: use VipCQNotify")
+	recv := r.in[1] != 0
+	e := viplEvent{
+		kind: C.VMMCB_VIP_DESCRIPTOR, function: r.in[2], context: r.in[3], nic: x.nic.handle, vi: x.handle,
+		receive: r.in[1],
 	}
-	n.add(&l.vipl, viplHandler{r.in[2], r.in[3]})
-	return nil
+	h := func(d *via.Descriptor) {
+		e.descriptor = C.uint64_t(l.complete(d, recv))
+		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e)
+	}
+	if recv {
+		return x.vi.ReceiveNotify(h)
+	}
+	return x.vi.SendNotify(h)
 }

@@ -102,11 +102,10 @@ func (l *library) vipClose(_ context.Context, r *record) error {
 		l.vipl.tags.remove(t.handle)
 	}
 	for _, vi := range v.vis {
-		vi.end()
+		vi.endLimit()
 		l.vipl.vis.remove(vi.handle)
 	}
 	for _, c := range v.cqs {
-		c.end()
 		l.vipl.cqs.remove(c.handle)
 	}
 	for c := range v.conns {

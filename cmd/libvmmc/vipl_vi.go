@@ -23,14 +23,15 @@ type viplVI struct {
 	tag    atomic.Pointer[viplTag]
 	user   atomic.Uint64 // VipSetUserData
 	queues [2]viplQueue  // that of SENDs, that of receives
-	end    context.CancelFunc
+
+	peerMu sync.Mutex
+	limit  context.CancelFunc // of the last request of a peer. Guarded by peerMu.
 }
 
 // viplQueue is a queue of a VI, as far as package via does not have it.
 type viplQueue struct {
-	mu      sync.Mutex // held over posts, so that Next is in their order
-	tail    *posted    // the last one, or nil if it was taken. Guarded by mu.
-	notifys notifier
+	mu   sync.Mutex // held over posts, so that Next is in their order
+	tail *posted    // the last one, or nil if it was taken. Guarded by mu.
 }
 
 func (l *library) viOf(r *record, op string) (*viplVI, error) {
@@ -78,13 +79,9 @@ func (l *library) vipNewVI(_ context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancel(context.Background())
-	x := &viplVI{nic: v, vi: vi, end: end}
+	x := &viplVI{nic: v, vi: vi}
 	x.tag.Store(tag)
-	x.queues[0].notifys.init(ctx, send != nil, l.takeFor(x, false))
-	x.queues[1].notifys.init(ctx, recv != nil, l.takeFor(x, true))
 	if x.handle, err = l.vipl.vis.add(x); err != nil {
-		end()
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, vi.Destroy())
 	}
 	v.mu.Lock()
@@ -102,7 +99,7 @@ func (l *library) vipEndVI(_ context.Context, r *record) error {
 	if err := x.vi.Destroy(); err != nil {
 		return err
 	}
-	x.end()
+	x.endLimit()
 	l.vipl.vis.remove(x.handle)
 	x.nic.mu.Lock()
 	delete(x.nic.vis, x.vi)
@@ -151,19 +148,28 @@ func addressOf(a *C.struct_vmmcb_address) (out via.Address) {
 	return out
 }
 
+// addresses are this side's and the other's.
+func (r *record) addresses(op string) (local, remote via.Address, err error) {
+	size := int(unsafe.Sizeof(C.struct_vmmcb_address{}))
+	if int(r.data_len) != 2*size {
+		return local, remote, refuse(op, via.ErrInvalidParameter, "two addresses were expected")
+	}
+	b := r.given()
+	local = addressOf((*C.struct_vmmcb_address)(unsafe.Pointer(&b[0])))
+	remote = addressOf((*C.struct_vmmcb_address)(unsafe.Pointer(&b[size])))
+	return local, remote, nil
+}
+
 func (l *library) vipConnect(ctx context.Context, r *record) error {
 	const op = "request a connection"
 	x, err := l.viOf(r, op)
 	if err != nil {
 		return err
 	}
-	size := int(unsafe.Sizeof(C.struct_vmmcb_address{}))
-	if int(r.data_len) != 2*size {
-		return refuse(op, via.ErrInvalidParameter, "two addresses were expected")
+	local, remote, err := r.addresses(op)
+	if err != nil {
+		return err
 	}
-	b := r.given()
-	local := addressOf((*C.struct_vmmcb_address)(unsafe.Pointer(&b[0])))
-	remote := addressOf((*C.struct_vmmcb_address)(unsafe.Pointer(&b[size])))
 	ctx, cancel := within(ctx, r.in[1])
 	defer cancel()
 	attr, err := x.vi.Connect(ctx, local, remote)
@@ -183,13 +189,60 @@ func (l *library) vipDisconnect(_ context.Context, r *record) error {
 	return x.vi.Disconnect()
 }
 
-// vipPeer is the three calls of the peer-to-peer model, which package via does not have.
+// vipPeer is VipConnectPeerRequest. Its time limit goes on when the call has returned.
 func (l *library) vipPeer(_ context.Context, r *record) error {
 	const op = "connect peer to peer"
-	if _, err := l.viOf(r, op); err != nil {
+	x, err := l.viOf(r, op)
+	if err != nil {
 		return err
 	}
-	return refuse(op, codeNotSupported, "use VipConnectWait and VipConnectRequest")
+	local, remote, err := r.addresses(op)
+	if err != nil {
+		return err
+	}
+	if local.Host == (via.HostAddress{}) { // it was left out
+		local.Host = x.nic.n.Attributes().Address
+	}
+	ctx, cancel := within(context.Background(), r.in[1])
+	if err := x.vi.ConnectPeer(ctx, local, remote); err != nil {
+		cancel()
+		return err
+	}
+	x.peerMu.Lock()
+	x.limit = cancel
+	x.peerMu.Unlock()
+	return nil
+}
+
+// endLimit ends the time limit of a request whose outcome is known.
+func (x *viplVI) endLimit() {
+	x.peerMu.Lock()
+	defer x.peerMu.Unlock()
+	if x.limit != nil {
+		x.limit()
+		x.limit = nil
+	}
+}
+
+// vipPeerTake is VipConnectPeerDone and VipConnectPeerWait.
+func (l *library) vipPeerTake(ctx context.Context, r *record) error {
+	x, err := l.viOf(r, "wait for a peer")
+	if err != nil {
+		return err
+	}
+	var attr via.VIAttributes
+	if r.in[1] != 0 {
+		attr, err = x.vi.ConnectPeerWait(ctx)
+	} else {
+		attr, err = x.vi.ConnectPeerDone()
+	}
+	if viplCode(err) != via.ErrNotDone && viplCode(err) != via.ErrInvalidState {
+		x.endLimit()
+	}
+	if err == nil {
+		r.giveAttributes(attr, nil)
+	}
+	return err
 }
 
 func (l *library) vipUser(_ context.Context, r *record) error {

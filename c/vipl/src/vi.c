@@ -168,26 +168,42 @@ API VIP_RETURN VipDisconnect(VIP_VI_HANDLE ViHandle) {
     return vipl_run(&c);
 }
 
-static VIP_RETURN peer(VIP_VI_HANDLE vi) {
-    struct vmmcp_call c = {.op = VMMCB_VIP_PEER, .in = {BITS(vi)}};
+API VIP_RETURN VipConnectPeerRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS *LocalAddr,
+                                     VIP_NET_ADDRESS *RemoteAddr, VIP_ULONG Timeout) {
+    struct vmmcb_address both[2];
+    if (Timeout == 0 || !take(LocalAddr, 1, &both[0]) || !take(RemoteAddr, 0, &both[1])) {
+        return VIP_INVALID_PARAMETER;
+    }
+    struct vmmcp_call c = {.op = VMMCB_VIP_PEER,
+                           .in = {BITS(ViHandle), vipl_limit(Timeout)},
+                           .data = both,
+                           .data_len = sizeof both};
     return vipl_run(&c);
 }
 
-API VIP_RETURN VipConnectPeerRequest(VIP_VI_HANDLE ViHandle, VIP_NET_ADDRESS *LocalAddr,
-                                     VIP_NET_ADDRESS *RemoteAddr, VIP_ULONG Timeout) {
-    struct vmmcb_address a;
-    if (Timeout == 0 || !take(LocalAddr, 1, &a) || !take(RemoteAddr, 0, &a)) {
+static VIP_RETURN take_outcome(VIP_VI_HANDLE vi, uint64_t wait, VIP_VI_ATTRIBUTES *to) {
+    struct vmmcb_attributes a;
+    if (!to) {
         return VIP_INVALID_PARAMETER;
     }
-    return peer(ViHandle);
+    struct vmmcp_call c = {.op = VMMCB_VIP_PEER_TAKE,
+                           .now = !wait,
+                           .in = {BITS(vi), wait},
+                           .room = &a,
+                           .room_len = sizeof a};
+    VIP_RETURN code = vipl_run(&c);
+    if (code == VIP_SUCCESS) {
+        give(to, &a);
+    }
+    return code;
 }
 
 API VIP_RETURN VipConnectPeerDone(VIP_VI_HANDLE ViHandle, VIP_VI_ATTRIBUTES *RemoteViAttributes) {
-    return RemoteViAttributes ? peer(ViHandle) : VIP_INVALID_PARAMETER;
+    return take_outcome(ViHandle, 0, RemoteViAttributes);
 }
 
 API VIP_RETURN VipConnectPeerWait(VIP_VI_HANDLE ViHandle, VIP_VI_ATTRIBUTES *RemoteViAttributes) {
-    return RemoteViAttributes ? peer(ViHandle) : VIP_INVALID_PARAMETER;
+    return take_outcome(ViHandle, 1, RemoteViAttributes);
 }
 
 API VIP_PVOID VipGetUserData(VIP_VI_HANDLE ViHandle) {

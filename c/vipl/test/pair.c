@@ -395,11 +395,74 @@ void connects(struct end *e) {
         connect_vi(e, many[i], "many");
     }
     barrier(e);
-    /* Peer to peer is not there. */
-    address_of(e, &remote, NULL, "peer");
-    other = new_vi(e, VIP_SERVICE_RELIABLE_DELIVERY);
-    WANT(VipConnectPeerRequest(other, &remote.a, &remote.a, LIMIT), VIP_ERROR_NOT_SUPPORTED);
-    CHECK(state(other) == VIP_STATE_IDLE);
+}
+
+/* Where the other process of a test with two is: each has told its host's bytes. */
+static void peer_address(struct end *e, address *mine, address *other, const char *name) {
+    address_of(e, mine, NULL, name);
+    swap(e, mine, other, sizeof *mine);
+}
+
+/* Peer to peer: crossing requests, either side first, attributes that differ, no peer. */
+void peers(struct end *e) {
+    address mine, other;
+    VIP_VI_ATTRIBUTES a, w;
+    VIP_DESCRIPTOR *d = fill(e, NULL, 0, 0, 8), *x = fill(e, NULL, 0, 64, 8);
+    VIP_RETURN code;
+    VIP_VI_HANDLE vi = new_vi(e, VIP_SERVICE_RELIABLE_DELIVERY);
+    WANT(VipConnectPeerDone(vi, &a), VIP_INVALID_STATE);
+    WANT(VipConnectPeerWait(vi, &a), VIP_INVALID_STATE);
+    for (int k = 0; k < 3; k++) { /* at once, the server first, the client first */
+        char name[32];
+        snprintf(name, sizeof name, "peers %d %s", k, e->server ? "server" : "client");
+        peer_address(e, &mine, &other, name);
+        OK(VipPostRecv(vi, fill(e, d, 0, 0, 8), e->handle));
+        if ((k == 1 && !e->server) || (k == 2 && e->server)) {
+            barrier(e);
+        }
+        OK(VipConnectPeerRequest(vi, &mine.a, &other.a, k == 0 ? VIP_INFINITE : LIMIT));
+        if (k > 0) {
+            if ((k == 1) == e->server) {
+                CHECK(state(vi) == VIP_STATE_CONNECT_PENDING);
+                WANT(VipConnectPeerDone(vi, &a), VIP_NOT_DONE);
+                WANT(VipConnectPeerRequest(vi, &mine.a, &other.a, LIMIT), VIP_INVALID_STATE);
+                barrier(e);
+            }
+        }
+        if (e->server) {
+            OK(VipConnectPeerWait(vi, &a));
+        } else {
+            while ((code = VipConnectPeerDone(vi, &a)) == VIP_NOT_DONE) {
+                nap();
+            }
+            OK(code);
+        }
+        CHECK(a.ReliabilityLevel == VIP_SERVICE_RELIABLE_DELIVERY && a.MaxTransferSize == 1 << 20);
+        CHECK(state(vi) == VIP_STATE_CONNECTED);
+        barrier(e);
+        OK(VipPostSend(vi, fill(e, x, 0, 64, 8), e->handle));
+        sent(vi, VIP_SUCCESS);
+        CHECK(received(vi, VIP_SUCCESS) == d && d->CS.Length == 8);
+        barrier(e);
+        OK(VipDisconnect(vi));
+        barrier(e);
+    }
+    /* Both are told that they differ. */
+    peer_address(e, &mine, &other, e->server ? "differ server" : "differ client");
+    w = attributes(e, e->server ? VIP_SERVICE_RELIABLE_DELIVERY : VIP_SERVICE_RELIABLE_RECEPTION);
+    OK(VipSetViAttributes(vi, &w));
+    OK(VipConnectPeerRequest(vi, &mine.a, &other.a, LIMIT));
+    WANT(VipConnectPeerWait(vi, &a), VIP_INVALID_RELIABILITY_LEVEL);
+    CHECK(state(vi) == VIP_STATE_IDLE);
+    barrier(e);
+    /* There is no peer. */
+    address_of(e, &mine, NULL, "alone");
+    OK(VipConnectPeerRequest(vi, &mine.a, &other.a, 30));
+    WANT(VipConnectPeerWait(vi, &a), VIP_TIMEOUT);
+    CHECK(state(vi) == VIP_STATE_IDLE);
+    barrier(e);
+    OK(VipDestroyVi(vi));
+    forget_errors();
 }
 
 /* Eight threads, each with a VI, which send and wait at the same time. */

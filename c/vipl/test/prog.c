@@ -7,8 +7,9 @@ const struct test tests[] = {
     {"pingpong", pingpong, 1}, {"data", data, 1},           {"order", order, 1},
     {"faults", faults, 1},     {"connects", connects, 1},   {"rdma", rdma, 1},
     {"completions", completions, 1}, {"notifies", notifies, 1}, {"ends", ends, 1},
-    {"killed", killed, 1},     {"crowd", crowd, 1},       {"waits", waits, 0},
-    {"threads", threads, 1},         {NULL, NULL, 0},
+    {"killed", killed, 1},     {"crowd", crowd, 1},       {"peers", peers, 1},
+    {"waits", waits, 0},       {"threads", threads, 1},   {"pages", pages, 1},
+    {NULL, NULL, 0},
 };
 
 struct errors errors;
@@ -228,8 +229,7 @@ int main(int argc, char **argv) {
             pair_up(&e);
         }
         t->run(&e);
-        if (e.server) {
-            /* What is in flight when a NIC closes may be lost: the client closes first. */
+        if (e.server) { /* what is in flight when a NIC closes may be lost: the client closes first */
             for (int i = 0; i < LIMIT && state(e.control) != VIP_STATE_ERROR; i++) {
                 nap();
             }

@@ -15,6 +15,8 @@
 #include "vipl.h"
 
 const char *vmmcx_last_error(void);
+void *vmmcx_alloc(size_t bytes);
+int vmmcx_free(void *memory);
 
 /* Ends the program, with a line that says where, unless the call has the result. */
 #define WANT(call, code) want((long)(call), (code), #call, __FILE__, __LINE__)
@@ -115,5 +117,7 @@ void notifies(struct end *e);
 void ends(struct end *e);
 void killed(struct end *e);
 void crowd(struct end *e);
+void pages(struct end *e);
+void peers(struct end *e);
 void waits(struct end *e);
 void threads(struct end *e);
