@@ -133,6 +133,9 @@ func (l *link) start() error {
 	l.ctx, l.stop = context.WithCancel(n.ctx)
 	links := append(slices.Clip(n.linkList()), l)
 	n.links.Store(&links)
+	if l.im.Path() != vmmc.PathMapped {
+		n.streams.Store(true)
+	}
 	n.wg.Go(l.run)
 	return nil
 }

@@ -48,6 +48,7 @@ type NIC struct {
 	links       atomic.Pointer[[]*link] // Replaced as a whole, under mu.
 	looks       atomic.Uint64           // see hasNews
 	sleepers    atomic.Int32            // goroutines and handlers that wait for a completion or a request
+	streams     atomic.Bool             // reports whether a link has not been a mapped one
 	shortSleeps atomic.Uint32           // of waiters, one after another
 
 	mu         sync.Mutex
@@ -264,9 +265,17 @@ func (n *NIC) progress() {
 // waitList is goroutines that wait for something. Guarded by NIC.mu.
 type waitList []*waiter
 
-type waiter struct{ c chan struct{} }
+type waiter struct {
+	c     chan struct{}
+	n     *NIC        // while it polls
+	found func() bool // reports whether it need not poll any more. Here it is not allocated each time.
+}
 
-var waiters = sync.Pool{New: func() any { return &waiter{make(chan struct{}, 1)} }}
+var waiters = sync.Pool{New: func() any {
+	w := &waiter{c: make(chan struct{}, 1)}
+	w.found = func() bool { return len(w.c) > 0 || w.n.hasNews() }
+	return w
+}}
 
 // wake lets all waiters look again.
 func (l *waitList) wake() {
@@ -344,6 +353,18 @@ func (l *waitList) remove(w *waiter) {
 
 // spin polls for a while. It reports whether the waiter was woken.
 func (n *NIC) spin(w *waiter) bool {
+	if n.streams.Load() {
+		// The polling of package vmmc receives from connections, too. It does not look at its context.
+		w.n = n
+		_ = n.p.WaitUntil(pair.NoWait, w.found)
+		w.n = nil
+		select {
+		case <-w.c:
+			return true
+		default:
+			return false
+		}
+	}
 	rounds := spinRounds
 	if n.shortSleeps.Load()%longEvery == longEvery-1 {
 		rounds = longSpin
