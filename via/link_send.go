@@ -1,11 +1,11 @@
 package via
 
 import (
-	"context"
 	"encoding/binary"
 	"slices"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -24,13 +24,6 @@ type message struct {
 	end  uint32 // the position behind it
 	size int
 }
-
-// noWait is a context that has ended. A send looks at it only before it has to wait.
-var noWait = func() context.Context {
-	ctx, stop := context.WithCancel(context.Background())
-	stop()
-	return ctx
-}()
 
 // fits reports whether there is room for a message of n bytes, and leave bytes more.
 func (l *link) fits(n, leave int) bool {
@@ -80,11 +73,11 @@ func (l *link) sendLast() error {
 		pad := header{kind: kindPad, size: uint32(ringSize - m.pad - headerSize), taken: l.told}
 		var b [headerSize]byte
 		pad.encode(b[:])
-		if err := l.im.Send(noWait, b[:], ringOff+m.pad); err != nil {
+		if err := l.im.Send(pair.NoWait, b[:], ringOff+m.pad); err != nil {
 			return err
 		}
 	}
-	return l.im.SendSignal(noWait, l.stage[:m.size], m.at, m.end, headOff)
+	return l.im.SendSignal(pair.NoWait, l.stage[:m.size], m.at, m.end, headOff)
 }
 
 // stall has a goroutine wait until the connection takes messages. again reports whether the message
@@ -134,7 +127,7 @@ func (l *link) tellTaken() {
 		return
 	}
 	binary.NativeEndian.PutUint32(l.word[:], l.next)
-	if err := l.im.Send(noWait, l.word[:], takenOff); err != nil {
+	if err := l.im.Send(pair.NoWait, l.word[:], takenOff); err != nil {
 		l.stall(false)
 		return
 	}
