@@ -79,6 +79,11 @@ processes, 1,000 importers of one buffer, and 1,000 exports; the limit is the sa
 latency without them, earlier in the same run. And the memory of an idle link, as the
 growth of both ends' proportional share (PSS) and of the machine's TCP buffers.
 --count says how many.`},
+	"via": {"Measure SENDs and RDMA of package via", `Measure half the round trip of a SEND of package via on a reliable connection, whose
+receive the far end has posted and which it answers with another one. Both ends wait for
+each. The limit is the round trip of a message by Send, as "latency" measures it. From
+64 KiB on RDMA writes and reads are measured as well, each until it is complete, beside
+Send and Get. A message has 1 MiB at most.`},
 	"breakdown": {"Measure where the time of a message goes", `Measure where the time of a message goes, by the clock that all processes of a machine
 have:
 

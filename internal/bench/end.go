@@ -53,6 +53,7 @@ type end struct {
 
 	introduced *baseline.Introduced // on one node: for the limit of first imports
 	rpc        *rpcServer
+	via        *viaEnd // of the far end
 }
 
 // inbox is how long the inboxes are.

@@ -56,6 +56,7 @@ func measurements() []measurement {
 		{"import", []int{10000}, true, false, imports},
 		{"scale", []int{1000}, true, false, scale},
 		{"breakdown", []int{64}, false, false, breakdown},
+		{"via", []int{64, 1 << 20}, false, false, viaSends},
 		{"rpc", []int{1 << 20}, true, false, rpc},
 		{"c", []int{64, 64 << 10, 1 << 20}, false, false, inC},
 	}
@@ -77,6 +78,9 @@ var jobs = map[string]farJob{
 	"exports":   exports,
 	"memory":    memory,
 	"stamp":     stamp,
+	"viaopen":   viaOpen,
+	"viapong":   viaPong,
+	"viaend":    viaEnds,
 	"rpcserve":  rpcServe,
 	"rpcround":  rpcRound,
 	"rpcend":    rpcEnd,
