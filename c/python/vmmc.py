@@ -25,8 +25,9 @@ The module needs CPython 3.9 or newer and libvmmc, and nothing else. It finds th
 its own place of installation, then as the system finds libraries; the environment variable
 VMMC_LIBRARY names another file. VMMC_SOCKET names the node's socket, as for all programs.
 
-A blocking wait of this module (import_buffer, Word.wait) can be interrupted by a signal. All other
-calls return first. A child of os.fork cannot use the library that its parent has used.
+A blocking wait of this module (import_buffer, import_name, Word.wait, Request.wait, Group.member)
+can be interrupted by a signal. All other calls return first. A child of os.fork cannot use the
+library that its parent has used.
 """
 
 import ctypes
@@ -40,6 +41,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 __all__ = [
     "Code", "Error", "Timeout", "Node", "Process", "Export", "Import", "Word", "Notification",
+    "Request", "Group",
     "block_notifications", "open", "poll_fd", "run_handlers", "unblock_notifications",
 ]
 
@@ -122,6 +124,10 @@ class _Handle(ctypes.Structure):
     _fields_ = [("value", ctypes.c_uint64)]
 
 
+class _AsyncHandle(ctypes.Structure):
+    _fields_ = [("values", ctypes.c_uint64 * 4)]
+
+
 _HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)
 
 _SIGNATURES = {
@@ -150,6 +156,13 @@ _SIGNATURES = {
     "vmmc_SendData": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]),
     "vmmc_SendDataNotify": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]),
     "vmmc_GetData": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]),
+    "vmmc_SendDataAsync": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32,
+                                          ctypes.POINTER(_AsyncHandle)]),
+    "vmmc_SendDataAsyncNotify": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p,
+                                                ctypes.c_uint32, ctypes.POINTER(_AsyncHandle)]),
+    "vmmc_GetDataAsync": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32,
+                                         ctypes.POINTER(_AsyncHandle)]),
+    "vmmc_AsyncStatus": (ctypes.c_int, [ctypes.POINTER(_AsyncHandle)]),
     "vmmc_BlockNotifications": (None, []),
     "vmmc_UnblockNotifications": (ctypes.c_int, []),
     "vmmcx_alloc": (ctypes.c_void_p, [ctypes.c_size_t]),
@@ -163,6 +176,22 @@ _SIGNATURES = {
                                   ctypes.POINTER(ctypes.c_int32)]),
     "vmmcx_compare_and_swap": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32,
                                               ctypes.POINTER(ctypes.c_int32)]),
+    "vmmcx_fetch_add64": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int64,
+                                         ctypes.POINTER(ctypes.c_int64)]),
+    "vmmcx_swap64": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int64,
+                                    ctypes.POINTER(ctypes.c_int64)]),
+    "vmmcx_compare_and_swap64": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
+                                                ctypes.POINTER(ctypes.c_int64)]),
+    "vmmcx_publish": (ctypes.c_int, [_Handle, ctypes.c_char_p]),
+    "vmmcx_unpublish": (ctypes.c_int, [_Handle, ctypes.c_char_p]),
+    "vmmcx_import_name": (ctypes.c_int, [ctypes.c_char_p, ctypes.c_int, ctypes.POINTER(_Handle),
+                                         ctypes.POINTER(ctypes.c_void_p),
+                                         ctypes.POINTER(ctypes.c_uint32)]),
+    "vmmcx_group": (ctypes.c_int, [ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int)]),
+    "vmmcx_member": (ctypes.c_int, [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_NodeID),
+                                    ctypes.POINTER(ctypes.c_uint32)]),
+    "vmmcx_barrier": (ctypes.c_int, [ctypes.c_int]),
+    "vmmcx_leave": (ctypes.c_int, [ctypes.c_int]),
     "vmmcx_poll_fd": (ctypes.c_int, []),
     "vmmcx_run_handlers": (ctypes.c_int, []),
     "vmmcx_wait_word": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_int32, ctypes.c_int,
@@ -409,6 +438,21 @@ class Word:
                 _check(code)
 
 
+def _milliseconds(timeout: Optional[float]) -> int:
+    """A time limit as the C library has it."""
+    return -1 if timeout is None else max(0, int(min(1000 * timeout + 0.999, 0x7fffffff)))
+
+
+def _in_turns(call: Callable[[int], int], timeout: Optional[float]) -> int:
+    """Waits by a call that takes milliseconds, in turns, so that a signal of Python can end it."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _WAIT if end is None else int(min(_WAIT, 1000 * (end - time.monotonic()) + 1))
+        code = call(max(left, 0))
+        if code != Code.TIMEOUT or end is not None and time.monotonic() >= end:
+            return code
+
+
 def _pauses(timeout: Optional[float]) -> Any:
     """Yields until the time limit, and sleeps longer the longer the caller has waited."""
     begin = time.monotonic()
@@ -483,6 +527,17 @@ class Export:
         """The word at an offset in bytes."""
         return Word(self, offset)
 
+    def publish(self, name: str) -> None:
+        """Gives the export a name: "queue" is the node's, "n1/queue" that of node n1, and "/queue"
+        the cluster's. It may have several."""
+        self._check_open("publish")
+        _check(_lib().vmmcx_publish(self._handle, name.encode(errors="surrogateescape")))
+
+    def unpublish(self, name: str) -> None:
+        """Takes a name of the export back. Those that are left end with the export."""
+        self._check_open("unpublish")
+        _check(_lib().vmmcx_unpublish(self._handle, name.encode(errors="surrogateescape")))
+
     def close(self) -> None:
         """Ends the export. Importers' calls fail from then on. The memory is free to change."""
         if not self._drop.alive:
@@ -545,28 +600,24 @@ class Import:
     """Memory of another process. It ends with close, with the end of a `with` block, or when the
     last reference to it goes."""
 
-    def __init__(self, node: Node, pid: int, id: int, timeout: Optional[float]):
-        for name, value in (("pid", pid), ("id", id)):
-            if not 0 <= value <= 0xffffffff:
-                raise Error(Code.BAD_ARG, "import buffer %d of process %d: the %s is not within 32 "
-                            "bits" % (id, pid, name))
+    node: Optional[Node]
+    pid: Optional[int]
+    id: Optional[int]
+    name: Optional[str]
+
+    def __init__(self, node: Optional[Node], pid: Optional[int], id: Optional[int],
+                 timeout: Optional[float], name: Optional[str] = None):
+        for what, value in (("pid", pid), ("id", id)):
+            if value is not None and not 0 <= value <= 0xffffffff:
+                raise Error(Code.BAD_ARG, "import buffer %s of process %s: the %s is not within 32 "
+                            "bits" % (id, pid, what))
         _close_dropped()
-        lib = _lib()
-        self.node, self.pid, self.id = node, pid, id
+        self.node, self.pid, self.id, self.name = node, pid, id, name
         handle, address, words = _Handle(), ctypes.c_void_p(), ctypes.c_uint32()
         end = _closer(handle)
+        find = self._find if name is None else self._find_name
         try:
-            _check(lib.vmmc_ImportRecvBufAsync(node._id, pid, id, ctypes.byref(handle)))
-            # Asked for in turns, because a wait in C cannot be interrupted by a signal of Python.
-            for _ in _pauses(timeout):
-                code = lib.vmmc_ImportRecvBufStatus(ctypes.byref(handle), ctypes.byref(address),
-                                                    ctypes.byref(words))
-                if code != Code.IN_PROGRESS:
-                    break
-            else:
-                raise Timeout(Code.TIMEOUT, "import buffer %d of process %d on %s: no such export "
-                              "within %g s" % (id, pid, node.name, timeout))
-            _check(code)
+            _check(find(handle, ctypes.byref(address), ctypes.byref(words), timeout))
             self.size = words.value * WORD
             self._address = address.value
             self._handle = handle
@@ -575,19 +626,65 @@ class Import:
             _close_later(end)
             raise
 
+    def _find(self, handle: _Handle, address: Any, words: Any, timeout: Optional[float]) -> int:
+        lib = _lib()
+        _check(lib.vmmc_ImportRecvBufAsync(self.node._id, self.pid, self.id, ctypes.byref(handle)))
+        # Asked for in turns, because a wait in C cannot be interrupted by a signal of Python.
+        for _ in _pauses(timeout):
+            code = lib.vmmc_ImportRecvBufStatus(ctypes.byref(handle), address, words)
+            if code != Code.IN_PROGRESS:
+                return code
+        raise Timeout(Code.TIMEOUT, "import %s: no such export within %g s" % (self._what, timeout))
+
+    def _find_name(self, handle: _Handle, address: Any, words: Any,
+                   timeout: Optional[float]) -> int:
+        name = self.name.encode(errors="surrogateescape")
+        return _in_turns(lambda ms: _lib().vmmcx_import_name(name, ms, ctypes.byref(handle),
+                                                             address, words), timeout)
+
+    @property
+    def _what(self) -> str:
+        if self.name is not None:
+            return "buffer %r" % self.name
+        return "buffer %d of process %d on %s" % (self.id, self.pid, self.node.name)
+
     def send(self, data: Any, offset: int = 0, notify: bool = False) -> None:
         """Stores data in the exporter's memory. With notify the exporter's handler runs after it.
         It returns when data may change."""
         lib = _lib()
         with _Pinned(data, False) as source:
             self._check(source.size, "send", offset)
-            address = source.address
-            if address % WORD != 0:
-                copy = ctypes.create_string_buffer(source.size + WORD)
-                address = (ctypes.addressof(copy) + WORD - 1) & -WORD
-                ctypes.memmove(address, source.address, source.size)
+            address, _copy = _aligned(source)
             call = lib.vmmc_SendDataNotify if notify else lib.vmmc_SendData
             _check(call(address, self._address + offset, source.size // WORD))
+
+    def send_async(self, data: Any, offset: int = 0, notify: bool = False) -> "Request":
+        """Begins a send, and returns at once. data must not change until the request is over."""
+        lib = _lib()
+        source = _Pinned(data, False)
+        try:
+            self._check(source.size, "send", offset)
+            address, copy = _aligned(source)
+        except BaseException:
+            source.release()
+            raise
+        call = lib.vmmc_SendDataAsyncNotify if notify else lib.vmmc_SendDataAsync
+        return Request(call, address, self._address + offset, source, copy)
+
+    def get_into_async(self, buffer: Any, offset: int = 0) -> "Request":
+        """Begins to fetch as many bytes as the buffer has. They are there when the request is
+        over."""
+        target = _Pinned(buffer, True)
+        try:
+            self._check(target.size, "get", offset)
+            if target.address % WORD != 0:
+                raise Error(Code.BAD_ALIGNMENT,
+                            "get: the buffer's address is not a multiple of %d" % WORD)
+        except BaseException:
+            target.release()
+            raise
+        return Request(_lib().vmmc_GetDataAsync, target.address, self._address + offset, target,
+                       None)
 
     def get_into(self, buffer: Any, offset: int = 0) -> None:
         """Fetches as many bytes of the exporter's memory as the writable buffer has."""
@@ -631,8 +728,27 @@ class Import:
                                              ctypes.byref(old)))
         return old.value
 
-    def _word(self, offset: int) -> int:
-        self._check(WORD, "change a word", offset)
+    def fetch_add64(self, offset: int, value: int) -> int:
+        """fetch_add of 64 bits, whose address is a multiple of 8 in the exporter's memory."""
+        old = ctypes.c_int64()
+        _check(_lib().vmmcx_fetch_add64(self._word(offset, 8), value, ctypes.byref(old)))
+        return old.value
+
+    def swap64(self, offset: int, value: int) -> int:
+        """swap of 64 bits."""
+        old = ctypes.c_int64()
+        _check(_lib().vmmcx_swap64(self._word(offset, 8), value, ctypes.byref(old)))
+        return old.value
+
+    def compare_and_swap64(self, offset: int, expected: int, value: int) -> int:
+        """compare_and_swap of 64 bits."""
+        old = ctypes.c_int64()
+        _check(_lib().vmmcx_compare_and_swap64(self._word(offset, 8), expected, value,
+                                               ctypes.byref(old)))
+        return old.value
+
+    def _word(self, offset: int, size: int = WORD) -> int:
+        self._check(size, "change a word", offset)
         return self._address + offset
 
     def close(self) -> None:
@@ -649,8 +765,8 @@ class Import:
 
     def _check_open(self, what: str) -> None:
         if not self._drop.alive:
-            raise Error(Code.CLOSED, "%s to or from buffer %d of process %d: the import was closed"
-                        % (what, self.id, self.pid))
+            raise Error(Code.CLOSED, "%s to or from %s: the import was closed"
+                        % (what, self._what))
 
     def _check(self, n: int, what: str, offset: int) -> None:
         self._check_open(what)
@@ -662,6 +778,88 @@ class Import:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+def _aligned(source: _Pinned) -> Tuple[int, Any]:
+    """The address of the bytes, or of an aligned copy, and what holds the copy."""
+    if source.address % WORD == 0:
+        return source.address, None
+    copy = ctypes.create_string_buffer(source.size + WORD)
+    address = (ctypes.addressof(copy) + WORD - 1) & -WORD
+    ctypes.memmove(address, source.address, source.size)
+    return address, copy
+
+
+class Request:
+    """An asynchronous send or get. It holds the memory until it is over, also when the program
+    drops it before."""
+
+    def __init__(self, call: Any, near: int, far: int, memory: _Pinned, copy: Any):
+        _close_dropped()
+        self._handle = _AsyncHandle()
+        try:
+            _check(call(near, far, memory.size // WORD, ctypes.byref(self._handle)))
+        except Error:
+            memory.release()
+            raise
+        self._drop = weakref.finalize(self, _close_later, _releaser(self._handle, memory, copy))
+        self._drop.atexit = False  # the kernel frees it
+        self._memory = memory
+
+    def done(self) -> bool:
+        """Reports whether the request is over. It raises what the request has failed with."""
+        code = _lib().vmmc_AsyncStatus(ctypes.byref(self._handle))
+        if code == Code.IN_PROGRESS:
+            return False
+        if self._drop.detach() is not None:
+            self._memory.release()
+        _check(code)
+        return True
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until the request is over. timeout is in seconds."""
+        for _ in _pauses(timeout):
+            if self.done():
+                return
+        raise Timeout(Code.TIMEOUT, "wait for a request: it is not over after %g s" % timeout)
+
+
+def _releaser(handle: _AsyncHandle, memory: _Pinned, copy: Any) -> Callable[[], bool]:
+    """Releases the memory of a request that was dropped, and reports whether that is over."""
+
+    def end() -> bool:
+        if _lib().vmmc_AsyncStatus(ctypes.byref(handle)) == Code.IN_PROGRESS:
+            return False
+        del held[:]
+        memory.release()
+        return True
+
+    held = [copy]
+    return end
+
+
+class Group:
+    """The programs that one `vmmc run -n` has started. A program alone is a group of one."""
+
+    def __init__(self) -> None:
+        rank, size = ctypes.c_int(), ctypes.c_int()
+        _check(_lib().vmmcx_group(ctypes.byref(rank), ctypes.byref(size)))
+        self.rank, self.size = rank.value, size.value
+
+    def member(self, rank: int, timeout: Optional[float] = None) -> Tuple[Node, int]:
+        """Waits until the member of a rank has joined, and returns its node and pid."""
+        node, pid = _NodeID(), ctypes.c_uint32()
+        _check(_in_turns(lambda ms: _lib().vmmcx_member(rank, ms, ctypes.byref(node),
+                                                        ctypes.byref(pid)), timeout))
+        return Node(node), pid.value
+
+    def barrier(self, timeout: Optional[float] = None) -> None:
+        """Returns when all members have called it. A signal of Python does not end the wait."""
+        _check(_lib().vmmcx_barrier(_milliseconds(timeout)))
+
+    def leave(self, timeout: Optional[float] = None) -> None:
+        """Ends the membership in order."""
+        _check(_lib().vmmcx_leave(_milliseconds(timeout)))
 
 
 def _closer(handle: _Handle) -> Callable[[], bool]:
@@ -763,6 +961,16 @@ class Process:
         im = Import(node, pid, id, timeout)
         self._open.add(im)
         return im
+
+    def import_name(self, name: str, timeout: Optional[float] = None) -> Import:
+        """Imports the buffer of a name, and waits until it is published. timeout is in seconds."""
+        im = Import(None, None, None, timeout, name)
+        self._open.add(im)
+        return im
+
+    def group(self) -> Group:
+        """The group of this program. The first call joins it."""
+        return Group()
 
     def close(self) -> None:
         """Ends the exports and imports that were made by this object: all of them, also where one

@@ -163,6 +163,79 @@ class Transfers(Case):
             self.assertEqual(code_of(im.fence), vmmc.Code.CLOSED)
             self.assertEqual(code_of(im.swap, 0, 1), vmmc.Code.CLOSED)
 
+    def test_atomics64(self):
+        for memory in (self.p.alloc(32), bytearray(32)):
+            e, im = self.loop(1, memory)
+            if e._address % 8 == 0:
+                self.assertEqual(im.swap64(8, 1 << 40), 0)
+                self.assertEqual(im.fetch_add64(8, -(1 << 41)), 1 << 40)
+                self.assertEqual(im.compare_and_swap64(8, 0, 5), -(1 << 40))
+                self.assertEqual(im.compare_and_swap64(8, -(1 << 40), 5), -(1 << 40))
+                self.assertEqual(bytes(memory[8:16]), (5).to_bytes(8, sys.byteorder))
+                self.assertEqual(code_of(im.swap64, 4, 1), vmmc.Code.BAD_ALIGNMENT)
+            self.assertEqual(code_of(im.fetch_add64, 28, 1), vmmc.Code.BAD_PROXY_ADDR)
+            im.close()
+            e.close()
+
+    def test_requests(self):
+        for n in (4, 4096, 1 << 20):
+            memory = self.p.alloc(n)
+            e, im = self.loop(1, memory)
+            data = bytearray(os.urandom(n))
+            q = im.send_async(data)
+            q.wait(LIMIT)
+            self.assertTrue(q.done())
+            im.fence()
+            self.assertEqual(bytes(memory), bytes(data))
+            data.append(1)  # it is held no longer
+            back = bytearray(n)
+            im.get_into_async(back).wait(LIMIT)
+            self.assertEqual(back, data[:n])
+            odd = memoryview(bytearray(n + 1))[1:]
+            im.send_async(odd).wait(LIMIT)
+            im.fence()
+            self.assertEqual(bytes(memory), bytes(n))
+            for _ in range(20):  # dropped at once: it goes on
+                im.send_async(bytearray(data[:n]))
+            im.fence()
+            self.assertEqual(bytes(memory), bytes(data[:n]))
+            self.assertEqual(code_of(im.send_async, bytes(8), n), vmmc.Code.BAD_PROXY_ADDR)
+            self.assertEqual(code_of(im.get_into_async, bytearray(3)), vmmc.Code.BAD_SIZE)
+            im.close()
+            self.assertEqual(code_of(im.send_async, bytes(4)), vmmc.Code.CLOSED)
+            e.close()
+
+    def test_request_with_a_notification(self):
+        values = []
+        e, im = self.loop(1, bytearray(16), handler=lambda n: values.append((n.offset, n.value)))
+        im.send_async(struct.pack("=ii", 1, 7), 4, notify=True).wait(LIMIT)
+        end = time.monotonic() + LIMIT
+        while not values and time.monotonic() < end:
+            time.sleep(0.001)
+        self.assertEqual(values, [(8, 7)])
+
+    def test_names(self):
+        with self.p.export(1, bytearray(16)) as e:
+            e.publish("python-test")
+            with self.p.import_name("python-test", LIMIT) as im:
+                self.assertEqual(im.size, 16)
+                im.send(b"1234", 4)
+                self.assertNotEqual(e.word(4).wait(0, LIMIT), 0)
+            e.unpublish("python-test")
+            self.assertRaises(vmmc.Timeout, self.p.import_name, "python-test", 0.02)
+            threading.Timer(0.05, e.publish, ("python-test",)).start()
+            self.p.import_name("python-test", float("inf")).close()
+        self.assertEqual(code_of(e.publish, "python-test"), vmmc.Code.BAD_RBUF_STATE)
+        self.assertEqual(code_of(self.p.import_name, "", 1), vmmc.Code.BAD_NAME)
+
+    def test_group(self):
+        g = self.p.group()
+        self.assertEqual((g.rank, g.size), (0, 1))
+        self.assertEqual(g.member(0, LIMIT), (self.p.node, self.p.pid))
+        g.barrier(LIMIT)
+        g.barrier()
+        self.assertEqual(code_of(g.member, 1), vmmc.Code.BAD_ARG)
+
     def test_wait_with_a_peer(self):
         e, _ = self.loop(1, bytearray(16))
         other, im = self.loop(2, bytearray(16))
