@@ -38,6 +38,7 @@ struct thread {
         const int32_t *word;
         uint64_t from; /* the import's handle, 0 for none */
         uint32_t ended;
+        int polled; /* Go has found the last change, on a socket */
     } waits[VMMC_WAITS];
     char text[VMMCB_TEXT]; /* of the last call that failed */
 };

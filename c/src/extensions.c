@@ -7,6 +7,11 @@
  * queue to Go takes.
  */
 #define LOOKS 200
+/*
+ * How often it looks at a word whose last change Go has found. It most likely comes by a socket
+ * again, and until Go reads that no look finds it.
+ */
+#define FEW_LOOKS 20
 
 static int begin(const char *what, uint32_t op, struct thread **t, struct vmmcb_record **r) {
     int code = vmmc_ready();
@@ -130,10 +135,12 @@ static void fill_wait(struct vmmcb_record *r, const int32 *word, int32 old, int 
  * import was closed since. A word that has changed already would otherwise hide that the program
  * may not wait for it.
  */
-static int check_wait(struct thread *t, const int32 *word, const vmmc_imphandle_t *from) {
+static int check_wait(struct thread *t, const int32 *word, const vmmc_imphandle_t *from,
+                      unsigned *slot) {
     uint64_t h = from ? from->vmmc_opaque : 0;
     uint32_t ended = __atomic_load_n(&vmmc_shared->ended, __ATOMIC_ACQUIRE);
     unsigned i = (unsigned)(((uintptr_t)word / sizeof *word) ^ h) % VMMC_WAITS;
+    *slot = i;
     if (LIKELY(t->waits[i].word == word && t->waits[i].from == h && t->waits[i].ended == ended &&
                (h != 0 || !from))) {
         return 0;
@@ -149,6 +156,7 @@ static int check_wait(struct thread *t, const int32 *word, const vmmc_imphandle_
     if (code == 0) {
         t->waits[i].from = h;
         t->waits[i].ended = ended;
+        t->waits[i].polled = 0;
         atomic_signal_fence(memory_order_seq_cst);
         t->waits[i].word = word;
     }
@@ -159,6 +167,7 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
                                   vmmc_imphandle_t *from) {
     struct thread *t;
     struct vmmcb_record *r;
+    unsigned slot = 0;
     if (!word) {
         return vmmc_fail(vmmcErr_BadArg, "wait for a word: the address is NULL");
     }
@@ -175,11 +184,13 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
     }
     t = vmmc_thread();
     if (t && !t->in_handler) { /* in a handler Go refuses the wait */
-        if ((code = check_wait(t, word, from)) != 0) {
+        if ((code = check_wait(t, word, from, &slot)) != 0) {
             return code;
         }
-        for (int i = 0; i < LOOKS; i++) {
+        int looks = t->waits[slot].polled ? FEW_LOOKS : LOOKS;
+        for (int i = 0; i < looks; i++) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != old) {
+                t->waits[slot].polled = 0;
                 return 0;
             }
             pause_processor();
@@ -191,9 +202,11 @@ API vmmc_result_t vmmcx_wait_word(int32 *word, int32 old, int milliseconds,
     }
     /* Only Go reads sockets. It polls on this thread for as long as a sleep would take. */
     fill_wait(r, word, old, milliseconds, from, VMMCB_POLL);
-    if (t->in_handler || milliseconds == 0 || vmmc_now(t, r) == VMMCB_WOULD_WAIT) {
+    if (t->in_handler || milliseconds == 0 || (code = vmmc_now(t, r)) == VMMCB_WOULD_WAIT) {
         r->in[5] = 0;
         vmmc_queue(t, r);
+    } else if (code == 0) {
+        t->waits[slot].polled = 1;
     }
     return vmmc_end(t, r);
 }
