@@ -569,9 +569,9 @@ static VIP_DESCRIPTOR *remote(struct end *e, VIP_DESCRIPTOR *d, int control, siz
 }
 
 /* The client writes and reads a region of the server, which has it registered for that alone. */
-void rdma(struct end *e) {
-    enum { SIZE = 100000 };
-    unsigned char *mem = e->mem + (1 << 20);
+#define SIZE 102400
+
+static void rdma_to(struct end *e, unsigned char *mem) {
     VIP_MEM_ATTRIBUTES a = {e->tag, VIP_TRUE, VIP_TRUE};
     struct place mine = {(uintptr_t)mem, 0}, there;
     VIP_DESCRIPTOR *d = descriptor(e), *r = descriptor(e);
@@ -689,6 +689,21 @@ void rdma(struct end *e) {
         CHECK(is(mem, SIZE, 8));
     }
     barrier(e);
+    if (e->server) { /* its bytes stay */
+        OK(VipDeregisterMem(e->nic, mem, mine.handle));
+        CHECK(is(mem, SIZE, 8));
+    }
+    barrier(e);
+}
+
+void rdma(struct end *e) { rdma_to(e, e->mem + (1 << 20)); }
+
+/* Whole pages of the library's own, which peers on the same node may use without messages. */
+void pages(struct end *e) {
+    unsigned char *mem = vmmcx_alloc(SIZE);
+    CHECK(mem);
+    rdma_to(e, mem);
+    CHECK(vmmcx_free(mem) == 0);
 }
 
 /* One completion queue for SENDs and receives of several VIs. */

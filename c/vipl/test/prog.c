@@ -229,7 +229,8 @@ int main(int argc, char **argv) {
             pair_up(&e);
         }
         t->run(&e);
-        if (e.server) { /* what is in flight when a NIC closes may be lost: the client closes first */
+        if (e.server) {
+            /* What is in flight when a NIC closes may be lost: the client closes first. */
             for (int i = 0; i < LIMIT && state(e.control) != VIP_STATE_ERROR; i++) {
                 nap();
             }
