@@ -24,11 +24,14 @@ type Message struct {
 	Notify bool
 	// Send does not wait for the acknowledgement even of a long message.
 	NoAckWait bool
-	Ended     *atomic.Bool // Set when the import has ended.
-	// Set before Ended when the importer has closed it. An import that ended otherwise waits on for
-	// acknowledgements, which say what has arrived.
+	// The end of the import ends waits. Ended is set first, and ends all waits but those for
+	// acknowledgements: these say what has arrived, so they go on after a revocation, and only Closed
+	// ends them, which is set with Ended when the importer itself has closed the import. Done is for
+	// the wait on a channel behind another sender. It is closed after Ended is set; if the link has
+	// ended before, that may be long after, and the other sender fails then.
+	Ended  *atomic.Bool
 	Closed *atomic.Bool
-	Done   <-chan struct{} // Closed after Ended is set.
+	Done   <-chan struct{}
 }
 
 // checkReadable returns an error if the message's memory cannot be read.
@@ -189,6 +192,7 @@ func (rq *Requester) sendInOrder(ctx context.Context, m Message) error {
 		return err
 	}
 	if err := rq.waitAcked(ctx, m.Closed, seq); err != nil {
+		rq.reclaimMemory(seq)
 		return unknown(err)
 	}
 	return rq.faultOf(seq)

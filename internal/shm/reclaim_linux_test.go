@@ -121,7 +121,8 @@ func TestRetiredRegionsAreCollected(t *testing.T) {
 		retired.mu.Lock()
 		n := len(retired.maps)
 		retired.mu.Unlock()
-		if n > 3*maxRetired {
+		// A collection may begin when there are twice as many, and so many again before it ends.
+		if n > 4*maxRetired {
 			t.Fatalf("%d retired regions are not unmapped", n)
 		}
 	}
