@@ -2,9 +2,10 @@
 //
 // Go's scheduler runs goroutines in the order in which they become ready, so a user with a thousand
 // ready requests would delay each request of another user by a thousand. A [Share] lets few
-// requests of one user run at a time. The others wait in its queue, in the order in which they came,
-// and the connections that they came by are not read while the queue is long. So a request waits for
-// the requests that run of each other user, however many these have sent.
+// requests of one user run at a time. The others wait in its queue, in the order in which they came.
+// While the queue is long, the connections that they came by hold their further requests, and at a
+// bound are not read. So a request waits for the requests that run of each other user, however many
+// these have sent.
 //
 // A request that waits for an event does not count: it leaves its share by [Leave], and queues again
 // when the event has come. A request that runs for longer than the limit has most likely begun to
@@ -28,7 +29,7 @@ const (
 	// Each request that is overdue lengthens the limit by this, up to the longest.
 	overdueStep  = 100 * time.Microsecond
 	longestLimit = 10 * time.Millisecond
-	// A connection whose request is queued behind so many is not read until the request begins.
+	// A connection whose request is queued behind so many begins no other one until that one runs.
 	maxQueued = 64
 )
 
@@ -102,7 +103,7 @@ func (t *Turn) setState(to turnState) {
 }
 
 // Begin has run called on a goroutine of its own when the request's turn comes; run calls
-// [Turn.End]. The caller takes no further request from the same connection before the channel is
+// [Turn.End]. The caller begins no further request of the same connection before the channel is
 // closed that Begin returns; nil: at once.
 func (s *Share) Begin(run func(*Turn)) (begun <-chan struct{}) {
 	t := &Turn{share: s, run: run}

@@ -61,7 +61,7 @@ func TestFewRun(t *testing.T) {
 	})
 }
 
-// A connection is not read while the queue is long, and read again once its request runs.
+// A connection begins no further request while the queue is long, until its last one runs.
 func TestLongQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)

@@ -22,9 +22,6 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
-// maxServing bounds the requests of one peer that wait for their answer.
-const maxServing = 4096
-
 // Handler answers a request. It owns fds, which are foreign: see package foreign. The descriptors
 // that it returns are closed once they are sent. It runs on its own goroutine, and its context ends
 // when the caller gives up or the connection ends.
@@ -49,6 +46,7 @@ type Conn struct {
 	next    uint64
 	calls   map[uint64]chan answer
 	serving map[uint64]context.CancelFunc
+	held    heldRequests // Guarded by mu.
 	err     error
 
 	ctx    context.Context
@@ -574,63 +572,6 @@ func (l *Conn) deliver(h header, body []byte, fds []int) {
 	l.mu.Unlock()
 	if ch == nil {
 		closeAll(a.fds) // a failure's are closed already, and their numbers may be reused
-	}
-}
-
-func (l *Conn) serve(h header, body []byte, fds []int) {
-	ctx, stop := context.WithCancel(l.ctx)
-	l.mu.Lock()
-	full := len(l.serving) >= maxServing || l.serving[h.id] != nil
-	if !full {
-		l.serving[h.id] = stop
-	}
-	l.mu.Unlock()
-	if full {
-		stop()
-		closeAll(fds)
-		_ = l.write(header{kind: failure, id: h.id}, wireError{
-			code.NoMem, fmt.Sprintf("more than %d requests of one process at a time", maxServing),
-		}, nil)
-		return
-	}
-	if l.share == nil {
-		l.wg.Go(func() {
-			out, outFDs, err := l.handler(ctx, h.method, body, fds)
-			l.answer(h, stop, out, outFDs, err)
-		})
-		return
-	}
-	l.wg.Add(1)
-	begun := l.share.Begin(func(t *fairshare.Turn) {
-		defer l.wg.Done()
-		out, outFDs, err := l.handler(t.Context(ctx), h.method, body, fds)
-		t.End() // before the answer, which waits for a peer that does not read
-		l.answer(h, stop, out, outFDs, err)
-	})
-	if begun == nil {
-		return
-	}
-	select {
-	case <-begun:
-	case <-l.ctx.Done():
-	}
-}
-
-// answer ends a request.
-func (l *Conn) answer(h header, stop context.CancelFunc, out any, outFDs []int, err error) {
-	l.mu.Lock()
-	delete(l.serving, h.id)
-	l.mu.Unlock()
-	stop()
-	if err == nil {
-		err = l.write(header{kind: reply, id: h.id}, out, outFDs)
-	}
-	if err != nil { // also one that did not fit
-		err = l.write(header{kind: failure, id: h.id}, toWire(err), nil)
-	}
-	closeAll(outFDs)
-	if err != nil {
-		l.fail(err)
 	}
 }
 
