@@ -358,7 +358,7 @@ func (p *process) listNames(
 		if err != nil {
 			return out, err
 		}
-		fairshare.MayWait(ctx)
+		defer fairshare.MayWait(ctx)()
 		return o.ListNames(ctx, p.user, p.session, r)
 	}
 	if r.Cluster {

@@ -40,7 +40,8 @@ func (nw *network) beginEpoch() {
 }
 
 // use is for what needs other nodes: its context ends, with the reason, when this
-// one is taken down. leave must be called.
+// one is taken down. The caller calls leave when the other nodes have answered: see
+// [fairshare.MayWait].
 func (nw *network) use(
 	ctx context.Context,
 ) (_ context.Context, epoch uint64, leave func(), err error) {
@@ -50,10 +51,10 @@ func (nw *network) use(
 	if err := context.Cause(life); err != nil {
 		return nil, 0, nil, err
 	}
-	fairshare.MayWait(ctx)
+	enter := fairshare.MayWait(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(life, func() { cancel(context.Cause(life)) })
-	return ctx, nw.epoch, func() { stop(); cancel(nil) }, nil
+	return ctx, nw.epoch, func() { stop(); cancel(nil); enter() }, nil
 }
 
 // reason returns why the epoch has ended, or "".

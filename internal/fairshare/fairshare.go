@@ -11,7 +11,8 @@
 // when the event has come. A request that runs for longer than the limit has most likely begun to
 // wait where nothing tells the share of it. It becomes overdue and the next one begins. The limit
 // grows with the number of requests that are overdue, so that long requests cannot pile up. A
-// request that is known to ask another node ([MayWait]) is waiting then, and not overdue.
+// request that asks another node ([MayWait]) is waiting then, and not overdue. When the answer has
+// come, it queues again.
 package fairshare
 
 import (
@@ -53,7 +54,7 @@ type Turn struct {
 	share *Share
 	run   func(*Turn) // nil: it has begun. Guarded by share.mu.
 
-	mayWait bool          // see MayWait. Guarded by share.mu.
+	mayWait bool          // reports whether it asks another node: see MayWait. Guarded by share.mu.
 	state   turnState     // Guarded by share.mu.
 	began   time.Time     // when it began to run. Guarded by share.mu.
 	granted chan struct{} // nil, or closed when the turn begins to run. Guarded by share.mu.
@@ -66,9 +67,11 @@ type Turn struct {
 //	   |          v           |
 //	   +------ waiting <------+
 //
-// A turn becomes waiting by [Leave], and queued when the wait has ended. A running turn becomes
-// overdue by the clock, or waiting if it is known to wait for another node. Each but a queued one
-// becomes over when the request ends.
+// Only a running turn has a slot. A waiting turn waits for an event that the share knows of: it
+// leaves by [Leave], or the clock takes its slot while it asks another node ([MayWait]); until it
+// has asked, it works without a slot. When the wait has ended it queues. An overdue turn has run for
+// longer than the limit, and the clock has taken its slot. It has no slot and works on until it
+// leaves or ends. Each turn but a queued one becomes over when the request ends.
 type turnState uint8
 
 const (
@@ -223,12 +226,31 @@ func Leave(ctx context.Context) (enter func()) {
 	return t.enter
 }
 
-// MayWait says that the request which ctx is of asks another node, so that a long time is a wait.
-func MayWait(ctx context.Context) {
-	if t, _ := ctx.Value(key{}).(*Turn); t != nil {
-		t.share.mu.Lock()
-		defer t.share.mu.Unlock()
+// MayWait begins a part of the request that ctx is of in which it asks another node. Unlike a
+// request that has left, it keeps its slot up to the limit, so that questions to other nodes do not
+// all run at once either. At the limit it becomes waiting, and not overdue. The caller calls enter
+// when the answer has come: if the request has lost its slot, enter queues. Without a request, and
+// within another wait of it, both do nothing.
+func MayWait(ctx context.Context) (enter func()) {
+	t, _ := ctx.Value(key{}).(*Turn)
+	if t == nil {
+		return func() {}
+	}
+	t.share.mu.Lock()
+	defer t.share.mu.Unlock()
+	switch {
+	case t.state == turnRunning && !t.mayWait:
 		t.mayWait = true
+	case t.state == turnOverdue:
+		t.release(turnWaiting)
+	default:
+		return func() {}
+	}
+	return func() {
+		t.share.mu.Lock()
+		t.mayWait = false
+		t.share.mu.Unlock()
+		t.enter()
 	}
 }
 
@@ -242,7 +264,7 @@ func (t *Turn) enter() {
 func (t *Turn) requeue() (granted <-chan struct{}) {
 	t.share.mu.Lock()
 	defer t.share.mu.Unlock()
-	if t.state != turnWaiting { // the request has ended, and a goroutine of it waits on
+	if t.state != turnWaiting { // it has kept its slot, or has ended and a goroutine of it waits on
 		return nil
 	}
 	t.setState(turnQueued)

@@ -145,24 +145,73 @@ func TestOverdue(t *testing.T) {
 	})
 }
 
-// Requests that ask other nodes are slow, and lengthen no limit.
+// Requests that ask other nodes are slow, and lengthen no limit. When the answers come, they queue.
 func TestMayWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		began, end := make(chan int, 100), make(chan struct{})
-		for i := range 20 {
+		const n = 20
+		began, worked := make(chan int, n), make(chan int, n)
+		answers, end := make(chan struct{}), make(chan struct{})
+		for i := range n {
 			s.Begin(func(turn *Turn) {
 				defer turn.End()
-				MayWait(turn.Context(t.Context()))
+				ctx := turn.Context(t.Context())
+				enter := MayWait(ctx)
+				MayWait(ctx)() // within the wait
 				began <- i
+				<-answers
+				enter()
+				worked <- i
 				<-end
 			})
 		}
-		for i := range 20 {
+		requests(s, n, 1, began, answers) // has the clock take the slot of the last one, too
+		for i := range n + 1 {
 			if got := drain(began); len(got) != 1 || got[0] != i {
 				t.Fatalf("%v have begun, want %d", got, i)
 			}
 			time.Sleep(baseLimit)
+		}
+		close(answers)
+		for range n {
+			if got := drain(worked); len(got) != 1 {
+				t.Fatalf("%v work at once after the answers, want one", got)
+			}
+			end <- struct{}{}
+		}
+		synctest.Wait()
+		if len(s.running)+len(s.queue)+s.overdue > 0 {
+			t.Errorf("%d run, %d are queued and %d are overdue at the end", len(s.running), len(s.queue),
+				s.overdue)
+		}
+	})
+}
+
+// A request that is answered within the limit keeps its slot. Afterwards it can be overdue.
+func TestMayWaitIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		began, end := make(chan int, 1), make(chan struct{})
+		s.Begin(func(turn *Turn) {
+			defer turn.End()
+			ctx := turn.Context(t.Context())
+			MayWait(ctx)()
+			<-end // works for long
+			enter := MayWait(ctx)
+			s.mu.Lock()
+			if s.overdue != 0 {
+				t.Error("a request that asks another node is overdue")
+			}
+			s.mu.Unlock()
+			enter()
+		})
+		requests(s, 0, 1, began, end)
+		if got := drain(began); len(got) > 0 {
+			t.Errorf("%v runs beside a request that has kept its slot", got)
+		}
+		time.Sleep(baseLimit)
+		if got := drain(began); len(got) != 1 || s.overdue != 1 {
+			t.Errorf("%v run and %d are overdue after a question was answered, want one each", got, s.overdue)
 		}
 		close(end)
 		synctest.Wait()

@@ -1,0 +1,78 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vmmc-go/vmmc/internal/fairshare"
+)
+
+// besideAnother runs a request of a user, and then another one of that user in the only slot. The
+// first one waits in wait, until has is called. besideAnother checks that the other one runs
+// meanwhile, and that the first one goes on only when the other one has ended.
+//
+// The other one begins after a time; 0: at once.
+func besideAnother(
+	t *testing.T, after time.Duration, wait func(ctx context.Context), end func(stop func()),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		share := fairshare.New(1)
+		runs, goesOn, other := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		share.Begin(func(turn *fairshare.Turn) {
+			defer turn.End()
+			wait(turn.Context(ctx))
+			close(goesOn)
+		})
+		share.Begin(func(turn *fairshare.Turn) {
+			defer turn.End()
+			close(runs)
+			<-other
+		})
+		synctest.Wait()
+		if after > 0 {
+			time.Sleep(after)
+			synctest.Wait()
+		}
+		select {
+		case <-runs:
+		default:
+			t.Error("a request that waits keeps its slot")
+		}
+		end(stop)
+		synctest.Wait()
+		select {
+		case <-goesOn:
+			t.Error("a request that has waited goes on without a slot")
+		default:
+		}
+		close(other)
+		synctest.Wait()
+		select {
+		case <-goesOn:
+		default:
+			t.Error("a request that has waited does not go on")
+		}
+	})
+}
+
+// A request that asks another node queues when the answer has come.
+func TestUseOfTheNetworkInAShare(t *testing.T) {
+	var nw network
+	nw.beginEpoch()
+	var answer chan struct{}
+	besideAnother(t, time.Millisecond, func(ctx context.Context) {
+		answer = make(chan struct{})
+		_, _, leave, err := nw.use(ctx)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		<-answer
+		leave()
+	}, func(func()) { close(answer) })
+}
