@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/sessionnodes"
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -48,6 +49,7 @@ func (s *session) nodes(ctx context.Context) ([]string, error) {
 		})
 	}
 	s.mu.Unlock()
+	defer fairshare.Leave(ctx)()
 	select {
 	case <-q.done:
 		return q.nodes, nil

@@ -76,3 +76,15 @@ func TestUseOfTheNetworkInAShare(t *testing.T) {
 		leave()
 	}, func(func()) { close(answer) })
 }
+
+// A request for the nodes of a session leaves its slot while these are asked.
+func TestSessionNodesInAShare(t *testing.T) {
+	var asked nodesQuery
+	besideAnother(t, 0, func(ctx context.Context) {
+		asked.done = make(chan struct{})
+		s := &session{query: &asked}
+		if _, err := s.nodes(ctx); err != nil {
+			t.Error(err)
+		}
+	}, func(func()) { close(asked.done) })
+}
