@@ -57,7 +57,7 @@ type Turn struct {
 	mayWait bool          // reports whether it asks another node: see MayWait. Guarded by share.mu.
 	state   turnState     // Guarded by share.mu.
 	began   time.Time     // when it began to run. Guarded by share.mu.
-	granted chan struct{} // nil, or closed when the turn begins to run. Guarded by share.mu.
+	granted chan struct{} // nil, or closed when the turn is no longer queued. Guarded by share.mu.
 }
 
 // turnState is that of a request.
@@ -71,7 +71,8 @@ type Turn struct {
 // leaves by [Leave], or the clock takes its slot while it asks another node ([MayWait]); until it
 // has asked, it works without a slot. When the wait has ended it queues. An overdue turn has run for
 // longer than the limit, and the clock has taken its slot. It has no slot and works on until it
-// leaves or ends. Each turn but a queued one becomes over when the request ends.
+// leaves or ends. A turn becomes over when the request ends. It may be queued then: a goroutine of the
+// request may still be in enter.
 type turnState uint8
 
 const (
@@ -87,7 +88,7 @@ func (s turnState) String() string {
 }
 
 var turnTransitions = state.Table[turnState]{
-	turnQueued:  {turnRunning},
+	turnQueued:  {turnRunning, turnOver},
 	turnRunning: {turnWaiting, turnOverdue, turnOver},
 	turnWaiting: {turnQueued, turnOver},
 	turnOverdue: {turnWaiting, turnOver},
@@ -135,10 +136,7 @@ func (s *Share) dispatch() {
 		t.setState(turnRunning)
 		t.began = time.Now()
 		s.running = append(s.running, t)
-		if t.granted != nil {
-			close(t.granted)
-			t.granted = nil
-		}
+		t.wake()
 		if run := t.run; run != nil {
 			t.run = nil
 			go run(t)
@@ -191,13 +189,26 @@ func (t *Turn) End() {
 	t.release(turnOver)
 }
 
-// release gives up the turn's slot, if it has one. share.mu is held.
+// release gives up the turn's slot or its place in the queue, if it has one. share.mu is held.
 func (t *Turn) release(to turnState) {
-	ran := t.state == turnRunning
+	s, from := t.share, t.state
 	t.setState(to)
-	if s := t.share; ran {
-		s.running = slices.DeleteFunc(s.running, func(other *Turn) bool { return other == t })
+	is := func(other *Turn) bool { return other == t }
+	switch from {
+	case turnRunning:
+		s.running = slices.DeleteFunc(s.running, is)
 		s.dispatch()
+	case turnQueued:
+		s.queue = slices.DeleteFunc(s.queue, is)
+		t.wake()
+	}
+}
+
+// wake ends the wait for a queued turn. share.mu is held.
+func (t *Turn) wake() {
+	if t.granted != nil {
+		close(t.granted)
+		t.granted = nil
 	}
 }
 

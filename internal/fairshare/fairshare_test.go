@@ -218,6 +218,48 @@ func TestMayWaitIsOver(t *testing.T) {
 	})
 }
 
+// A request that ends while a goroutine of it queues has neither a place in the queue nor a slot,
+// and the goroutine goes on.
+func TestEndInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		began, end := make(chan int, 1), make(chan struct{})
+		queues, ends, entered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		s.Begin(func(turn *Turn) {
+			defer turn.End()
+			enter := Leave(turn.Context(t.Context()))
+			go func() {
+				<-queues
+				enter()
+				close(entered)
+			}()
+			<-ends
+		})
+		requests(s, 0, 1, began, end)
+		drain(began)
+		close(queues)
+		synctest.Wait()
+		if len(s.queue) != 1 {
+			t.Fatalf("%d are queued beside a request that has the only slot, want 1", len(s.queue))
+		}
+		close(ends)
+		synctest.Wait()
+		select {
+		case <-entered:
+		default:
+			t.Error("a goroutine queues for a request that has ended")
+		}
+		if len(s.queue) != 0 {
+			t.Errorf("%d are queued, which have ended", len(s.queue))
+		}
+		close(end)
+		<-entered
+		if synctest.Wait(); len(s.running) != 0 {
+			t.Errorf("%d run at the end", len(s.running))
+		}
+	})
+}
+
 // The connections of a user have one share, another user's have another one.
 func TestUsers(t *testing.T) {
 	var u Users
