@@ -225,9 +225,9 @@ func (l *Conn) call(
 	case a = <-ch:
 		enter()
 	case <-ctx.Done():
-		enter()
-		l.cancelCall(id)
+		l.cancelCall(id) // first: enter may wait for the user's other requests
 		l.forget(id, ch)
+		enter()
 		return nil, context.Cause(ctx)
 	}
 	if a.err != nil {

@@ -161,3 +161,52 @@ func TestHeldRequestsOfAnEndedConnection(t *testing.T) {
 	close(block)
 	ended(t, server)
 }
+
+// A request that gives up its question to another process says so before it queues again.
+func TestCancellationPassesTheQueue(t *testing.T) {
+	const n = 900
+	a, b := sockets(t)
+	asked, cancelled := make(chan struct{}), make(chan struct{})
+	served(t, b, func(ctx context.Context, _ Method, _ []byte, _ []int) (any, []int, error) {
+		close(asked)
+		<-ctx.Done()
+		close(cancelled)
+		return Empty{}, nil, nil
+	})
+	l := served(t, a, none)
+	share := fairshare.New(1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	all.Add(1 + n)
+	share.Begin(func(turn *fairshare.Turn) {
+		defer all.Done()
+		defer turn.End()
+		_, err := l.Call(turn.Context(ctx), Offer, Empty{}, nil, nil)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a question that is given up: %v", err)
+		}
+	})
+	<-asked
+	var begun atomic.Int32
+	end := make(chan struct{})
+	for range n {
+		share.Begin(func(turn *fairshare.Turn) {
+			defer all.Done()
+			defer turn.End()
+			begun.Add(1)
+			<-end
+		})
+	}
+	stop()
+	select {
+	case <-cancelled:
+	case <-time.After(bound):
+		t.Error("the other end is not told that a question is given up")
+	}
+	if got := begun.Load(); got == n {
+		t.Errorf("all of %d other requests had begun when the other end was told", got)
+	}
+	close(end)
+	testutil.Within(t, "the requests", 0, all.Wait)
+}
