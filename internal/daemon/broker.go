@@ -128,9 +128,11 @@ func (b *broker) awaitGrant(
 		case <-changed:
 			enter()
 		case <-p.conn.Lost():
+			enter()
 			return nodeproto.Grant{}, nil, code.New(code.NoSuchProcess,
 				"process %d on node %q ended before it exported buffer %d", pid, b.n.cfg.Name, a.id)
 		case <-ctx.Done():
+			enter()
 			return nodeproto.Grant{}, nil, ctxCause(ctx, "process %d on node %q exports no buffer %d", pid,
 				b.n.cfg.Name, a.id)
 		}

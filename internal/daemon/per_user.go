@@ -42,11 +42,12 @@ func (t *perUser) enter(ctx context.Context, user string) (leave func(), err err
 	}
 	if !u.sem.TryAcquire() {
 		rejoin := fairshare.Leave(ctx)
-		if err := u.sem.Acquire(ctx); err != nil {
+		err := u.sem.Acquire(ctx)
+		rejoin()
+		if err != nil {
 			forget()
 			return nil, err
 		}
-		rejoin()
 	}
 	return func() { u.sem.Release(); forget() }, nil
 }

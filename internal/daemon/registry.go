@@ -134,7 +134,9 @@ func (reg *registry) awaitJoined(ctx context.Context, pid uint32) (*process, err
 		case <-c.joined:
 			enter()
 		case <-c.ended:
+			enter()
 		case <-ctx.Done():
+			enter()
 			return nil, ctxCause(ctx, "process %d on node %q was spawned and has not joined", pid,
 				reg.n.cfg.Name)
 		}

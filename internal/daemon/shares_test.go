@@ -88,3 +88,19 @@ func TestSessionNodesInAShare(t *testing.T) {
 		}
 	}, func(func()) { close(asked.done) })
 }
+
+// A request that gives up its wait for another one of the user queues.
+func TestPerUserInAShare(t *testing.T) {
+	besideAnother(t, 0, func(ctx context.Context) {
+		var listing perUser
+		leave, err := listing.enter(ctx, "user")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer leave()
+		if _, err := listing.enter(ctx, "user"); err == nil {
+			t.Error("two requests of one user run")
+		}
+	}, func(stop func()) { stop() })
+}

@@ -221,7 +221,8 @@ func (t *Turn) Context(ctx context.Context) context.Context {
 }
 
 // Leave begins a wait of the request that ctx is of, which must be for an event and not for the
-// processor. The caller calls enter after it: enter returns when the request may run again. Without
+// processor. The caller calls enter after it, also when the wait has failed: enter returns when the
+// request may run again. Without
 // a request, and within another wait of it, both do nothing.
 func Leave(ctx context.Context) (enter func()) {
 	t, _ := ctx.Value(key{}).(*Turn)
@@ -234,7 +235,7 @@ func Leave(ctx context.Context) (enter func()) {
 		return func() {}
 	}
 	t.release(turnWaiting)
-	return t.enter
+	return func() { t.enter(ctx) }
 }
 
 // MayWait begins a part of the request that ctx is of in which it asks another node. Unlike a
@@ -261,13 +262,21 @@ func MayWait(ctx context.Context) (enter func()) {
 		t.share.mu.Lock()
 		t.mayWait = false
 		t.share.mu.Unlock()
-		t.enter()
+		t.enter(ctx)
 	}
 }
 
-// enter queues a turn that has waited, and returns when it runs.
-func (t *Turn) enter() {
-	if granted := t.requeue(); granted != nil {
+// enter queues a turn that has waited, and returns when it runs. A turn whose context has ended
+// passes the others: it only cleans up, and what waits for the end of its connection waits for that.
+func (t *Turn) enter(ctx context.Context) {
+	granted := t.requeue()
+	if granted == nil {
+		return
+	}
+	select {
+	case <-granted:
+	case <-ctx.Done():
+		t.moveToFront()
 		<-granted
 	}
 }
@@ -285,4 +294,15 @@ func (t *Turn) requeue() (granted <-chan struct{}) {
 	}
 	t.granted = make(chan struct{})
 	return t.granted
+}
+
+// moveToFront makes a queued turn the next one.
+func (t *Turn) moveToFront() {
+	s := t.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.queue, t); i > 0 {
+		copy(s.queue[1:i+1], s.queue[:i])
+		s.queue[0] = t
+	}
 }

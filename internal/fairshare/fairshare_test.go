@@ -218,6 +218,47 @@ func TestMayWaitIsOver(t *testing.T) {
 	})
 }
 
+// A request whose context ends in the queue passes the others, in the user's slots.
+func TestEnterOfAnEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		const n = 10
+		began, end := make(chan int, n+2), make(chan struct{})
+		event := make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		for _, c := range []context.Context{t.Context(), ctx} {
+			s.Begin(func(turn *Turn) {
+				defer turn.End()
+				enter := Leave(turn.Context(c))
+				<-event
+				enter()
+				if c == ctx {
+					began <- -1
+				}
+			})
+		}
+		requests(s, 0, n, began, end)
+		if got := drain(began); len(got) != 1 {
+			t.Fatalf("%v have begun, want one", got)
+		}
+		close(event)
+		synctest.Wait()
+		stop()
+		if got := drain(began); len(got) > 0 {
+			t.Errorf("%v runs beside a request that has the only slot", got)
+		}
+		end <- struct{}{}
+		if got := drain(began); len(got) == 0 || got[0] != -1 {
+			t.Errorf("%v have begun when there is a slot, want the one whose context has ended first", got)
+		}
+		close(end)
+		synctest.Wait()
+		if len(s.running)+len(s.queue) > 0 {
+			t.Errorf("%d run and %d are queued at the end", len(s.running), len(s.queue))
+		}
+	})
+}
+
 // A request that ends while a goroutine of it queues has neither a place in the queue nor a slot,
 // and the goroutine goes on.
 func TestEndInTheQueue(t *testing.T) {

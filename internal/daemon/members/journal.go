@@ -484,10 +484,9 @@ func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
 func (j *Journal) await(
 	ctx context.Context, pid uint32, present <-chan struct{}, late <-chan time.Time,
 ) error {
-	enter := fairshare.Leave(ctx)
+	defer fairshare.Leave(ctx)()
 	select {
 	case <-present:
-		enter()
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("process %d has not come back to node %q, whose daemon was restarted: %w", pid,

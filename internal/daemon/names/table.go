@@ -300,6 +300,7 @@ func (t *Table) Claim(
 		case <-changed:
 			enter()
 		case <-ctx.Done():
+			enter()
 			return nil, false, fmt.Errorf("another process claims the %v, or its owner is just ending: %w", k,
 				context.Cause(ctx))
 		}

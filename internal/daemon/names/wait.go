@@ -91,6 +91,7 @@ func (t *Table) Wait(
 		case <-changed:
 			enter()
 		case <-ctx.Done():
+			enter()
 			return nil, fmt.Errorf("the %v is not published: %w", k, context.Cause(ctx))
 		}
 	}
