@@ -72,7 +72,7 @@ type Turn struct {
 // has asked, it works without a slot. When the wait has ended it queues. An overdue turn has run for
 // longer than the limit, and the clock has taken its slot. It has no slot and works on until it
 // leaves or ends. A turn becomes over when the request ends. It may be queued then: a goroutine of the
-// request may still be in enter.
+// request may still be in enter, or the request is withdrawn before it has begun.
 type turnState uint8
 
 const (
@@ -108,17 +108,29 @@ func (t *Turn) setState(to turnState) {
 
 // Begin has run called on a goroutine of its own when the request's turn comes; run calls
 // [Turn.End]. The caller begins no further request of the same connection before the channel is
-// closed that Begin returns; nil: at once.
-func (s *Share) Begin(run func(*Turn)) (begun <-chan struct{}) {
+// closed that Begin returns; nil: at once. withdraw ends a request that run was not called of, which
+// is not called then, and reports whether it has done so.
+func (s *Share) Begin(run func(*Turn)) (begun <-chan struct{}, withdraw func() bool) {
 	t := &Turn{share: s, run: run}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(t)
 	if t.state == turnQueued && len(s.queue) > maxQueued {
 		t.granted = make(chan struct{})
-		return t.granted
 	}
-	return nil
+	return t.granted, t.withdraw
+}
+
+// withdraw ends a request that has not begun, and reports whether it has done so.
+func (t *Turn) withdraw() bool {
+	t.share.mu.Lock()
+	defer t.share.mu.Unlock()
+	if t.state != turnQueued || t.run == nil { // a turn that has begun may queue, too
+		return false
+	}
+	t.run = nil
+	t.release(turnOver)
+	return true
 }
 
 // add has a queued turn run, now or later. mu is held.

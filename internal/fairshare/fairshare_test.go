@@ -24,7 +24,7 @@ func TestTurnStates(t *testing.T) {
 // requests begins n requests, which send their numbers to began and run until end is closed.
 func requests(s *Share, first, n int, began chan<- int, end <-chan struct{}) (last <-chan struct{}) {
 	for i := range n {
-		last = s.Begin(func(t *Turn) {
+		last, _ = s.Begin(func(t *Turn) {
 			defer t.End()
 			began <- first + i
 			<-end
@@ -254,6 +254,36 @@ func TestEnterOfAnEndedContext(t *testing.T) {
 		close(end)
 		synctest.Wait()
 		if len(s.running)+len(s.queue) > 0 {
+			t.Errorf("%d run and %d are queued at the end", len(s.running), len(s.queue))
+		}
+	})
+}
+
+// A request that has not begun can be withdrawn, and another one cannot.
+func TestWithdraw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		began, end := make(chan int, 2), make(chan struct{})
+		var withdraws []func() bool
+		for i := range 3 {
+			_, withdraw := s.Begin(func(turn *Turn) {
+				defer turn.End()
+				began <- i
+				<-end
+			})
+			withdraws = append(withdraws, withdraw)
+		}
+		if got := drain(began); len(got) != 1 || got[0] != 0 {
+			t.Fatalf("%v have begun, want 0", got)
+		}
+		if withdraws[0]() || !withdraws[1]() || withdraws[1]() {
+			t.Error("want to withdraw the request that has not begun, once")
+		}
+		close(end)
+		if got := drain(began); len(got) != 1 || got[0] != 2 {
+			t.Errorf("%v have begun, want 2", got)
+		}
+		if withdraws[2]() || len(s.running)+len(s.queue) > 0 {
 			t.Errorf("%d run and %d are queued at the end", len(s.running), len(s.queue))
 		}
 	})

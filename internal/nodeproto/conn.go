@@ -46,7 +46,8 @@ type Conn struct {
 	next    uint64
 	calls   map[uint64]chan answer
 	serving map[uint64]context.CancelFunc
-	held    heldRequests // Guarded by mu.
+	queued  map[uint64]func() // withdraw requests that are queued in the share. Guarded by mu.
+	held    heldRequests      // Guarded by mu.
 	err     error
 
 	ctx    context.Context
@@ -140,6 +141,7 @@ func startConn(
 	l := &Conn{
 		c: c, source: foreign.FromPeer(c), maxReceived: maxReceived, handler: h, share: share,
 		calls: map[uint64]chan answer{}, serving: map[uint64]context.CancelFunc{},
+		queued:  map[uint64]func(){},
 		writing: semaphore.New(1), ctx: ctx, cancel: cancel, done: make(chan struct{}),
 	}
 	l.mayBeRefused.Store(mayBeRefused)
@@ -402,6 +404,7 @@ func (l *Conn) read() {
 		err = l.receive(c)
 	}
 	l.fail(err)
+	l.withdrawQueued()
 	// The polling goroutine may hold an answer. It stops at once now; taking pollMu waits for it.
 	l.pollMu.Lock()
 	l.pollMu.Unlock() //nolint:staticcheck // an empty section is meant

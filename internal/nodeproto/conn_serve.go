@@ -114,16 +114,41 @@ func (l *Conn) serveInShare(r incoming) {
 	}
 }
 
-// begin queues a request in the share. The next one is held until the channel is closed; nil: the
-// share takes it at once.
+// begin queues a request in the share, and discards it if the connection has ended. The next one is
+// held until the channel is closed; nil: the share takes it at once. mu is held.
 func (l *Conn) begin(r incoming) (begun <-chan struct{}) {
+	if l.err != nil {
+		l.discard(r)
+		return nil
+	}
 	l.wg.Add(1)
-	return l.share.Begin(func(t *fairshare.Turn) {
+	begun, withdraw := l.share.Begin(func(t *fairshare.Turn) {
 		defer l.wg.Done()
+		l.mu.Lock()
+		delete(l.queued, r.id)
+		l.mu.Unlock()
 		out, outFDs, err := l.handler(t.Context(r.ctx), r.method, r.body, r.fds)
 		t.End() // before the answer, which waits for a peer that does not read
 		l.answer(r, out, outFDs, err)
 	})
+	l.queued[r.id] = func() {
+		if withdraw() {
+			l.discard(r)
+			l.wg.Done()
+		}
+	}
+	return begun
+}
+
+// withdrawQueued discards the requests whose turn has not come. The connection has ended, and what
+// waits for that must not wait for the requests of the user's other connections.
+func (l *Conn) withdrawQueued() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, withdraw := range l.queued {
+		withdraw()
+	}
+	l.queued = nil // no request is queued any more: see begin
 }
 
 // feed moves held requests into the share as it takes them, until none is left. Of a connection
@@ -142,22 +167,14 @@ func (l *Conn) feed(begun <-chan struct{}) {
 			l.mu.Unlock()
 			return
 		}
-		r := l.held.pop()
+		begun = l.begin(l.held.pop())
 		l.mu.Unlock()
-		if l.ctx.Err() != nil {
-			l.discard(r)
-			begun = nil
-			continue
-		}
-		begun = l.begin(r)
 	}
 }
 
-// discard drops a request that has not begun. No peer waits for an answer.
+// discard drops a request that has not begun. No peer waits for an answer. mu is held.
 func (l *Conn) discard(r incoming) {
-	l.mu.Lock()
 	delete(l.serving, r.id)
-	l.mu.Unlock()
 	r.stop()
 	closeAll(r.fds)
 }

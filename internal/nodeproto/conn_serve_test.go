@@ -210,3 +210,38 @@ func TestCancellationPassesTheQueue(t *testing.T) {
 	close(end)
 	testutil.Within(t, "the requests", 0, all.Wait)
 }
+
+// The end of a connection does not wait for the requests of the user's other connections.
+func TestEndOfAConnectionWithQueuedRequests(t *testing.T) {
+	const n = 900
+	a, b := sockets(t)
+	share := fairshare.New(1)
+	var all sync.WaitGroup
+	var begun atomic.Int32
+	end := make(chan struct{})
+	all.Add(n)
+	for range n { // of another connection
+		share.Begin(func(turn *fairshare.Turn) {
+			defer all.Done()
+			defer turn.End()
+			begun.Add(1)
+			<-end
+		})
+	}
+	server := NewBoundedConn(b, 0, share, none)
+	client := served(t, a, none)
+	fd, w := pipe(t)
+	go func() {
+		_, _ = client.Call(t.Context(), ListNames, Empty{}, []int{fd}, nil)
+		closeAll([]int{fd})
+	}()
+	server.until(t, "the request is queued", func() bool { return len(server.queued) == 1 })
+	client.Close()
+	ended(t, server)
+	if got := begun.Load(); got == n {
+		t.Errorf("all of %d other requests had begun when the connection ended", got)
+	}
+	testutil.PipeClosed(t, w)
+	close(end)
+	testutil.Within(t, "the other requests", 0, all.Wait)
+}
