@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"slices"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -19,7 +17,7 @@ import (
 //
 // The owner of a region exports it when the first RDMA message for it arrives, for the processes that
 // have a connected VI with the rights then. It grants it to the VIs of these whose RDMA messages
-// arrive later. A grant has a number, and holds while the link's word at gateOff has that number.
+// arrive later.
 //
 //	owner                                   peer
 //	                                     <- an RDMA message
@@ -28,9 +26,16 @@ import (
 //	grants it to the VI: GRANT           -> imports it
 //	                                     <- Send, Get
 //
-// A VI that leaves its connection ends all grants of the link by another number. The peer marks each
-// direct operation as under way (busyOff) before it looks at the number, so Disconnect knows when
-// none is. Deregister and SetAttributes close the export.
+// Only a close of the export takes a region away, from a process that bypasses the library too: the
+// owner's pages are replaced by others (vmmc.Export.Close). Each call of the owner that ends rights of
+// a process therefore closes the exports that let that process in, before it returns. These calls are
+// Disconnect, Deregister, SetAttributes of a region and the NIC's Close. Other processes get a new
+// export with their next RDMA messages. The owner believes nothing that the peer says of its
+// operations.
+//
+// NIC.mu is held while an export is closed. So nothing that the NIC stores in the region can be lost
+// between the copy of the pages and their replacement, and no other call sees a region half closed.
+// It costs the NIC's other calls some 100 µs, and up to ten seconds where the node's daemon hangs.
 
 // grantSize is the data of a GRANT: base address and size of the region, its handle, the export's id.
 const grantSize = 24
@@ -44,6 +49,8 @@ const directChunk = 256 << 10
 // share is a region's export for direct RDMA.
 type share struct {
 	allowed []vmmc.ProcessID
+	granted []uint32      // the connections whose VIs were told of it. Guarded by NIC.mu.
+	closing bool          // reports whether a close has failed: no VI is told of it any more. Guarded by NIC.mu.
 	done    chan struct{} // closed when the export was made, or has failed
 	export  *vmmc.Export  // nil if it has failed. Set before done is closed.
 }
@@ -74,19 +81,21 @@ func (vi *VI) offer(m *Memory) {
 	case m.share == nil:
 		s := &share{done: make(chan struct{}), allowed: vi.n.allowed(m)}
 		m.share = s
+		vi.n.shared[m] = struct{}{}
 		vi.n.wg.Go(func() { s.open(vi.n, m.data) })
 		return
 	}
 	e := m.share.ready()
-	if e == nil || !slices.Contains(m.share.allowed, l.key.process) || slices.Contains(vi.granted, m.handle) {
+	if e == nil || m.share.closing || !slices.Contains(m.share.allowed, l.key.process) ||
+		slices.Contains(m.share.granted, vi.conn) {
 		return
 	}
-	vi.granted = append(vi.granted, m.handle)
+	m.share.granted = append(m.share.granted, vi.conn)
 	b := binary.LittleEndian.AppendUint64(nil, shm.Addr(m.data, 0))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(m.data)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(m.handle))
 	b = binary.LittleEndian.AppendUint32(b, e.ID())
-	l.tell(header{kind: kindGrant, conn: vi.peer, number: l.grants}, b)
+	l.tell(header{kind: kindGrant, conn: vi.peer}, b)
 }
 
 // allowed returns the processes that may write and read a region by a VI. mu is held.
@@ -110,73 +119,58 @@ func (s *share) open(n *NIC, data []byte) {
 	pair.At("direct.exported")
 }
 
-// close takes it away from all peers.
-func (s *share) close() error {
+// closeShare takes a region's export away from all peers. After an error the region still has it, and the
+// next close goes on. mu is held.
+func (m *Memory) closeShare(op string) error {
+	s := m.share
 	if s == nil {
 		return nil
 	}
+	s.closing = true
 	<-s.done
-	if s.export == nil {
+	if s.export != nil {
+		if err := s.export.Close(); err != nil {
+			return &Error{Op: op, Code: ErrResource, Err: err}
+		}
+	}
+	m.share = nil
+	delete(m.n.shared, m)
+	return nil
+}
+
+// revokes reports whether revoke would close the region's share. mu is held.
+func (m *Memory) revokes(p vmmc.ProcessID) bool {
+	s := m.share
+	select {
+	case <-s.done:
+		if s.export == nil { // it has failed, and would again
+			return false
+		}
+	default:
+	}
+	return s.closing || slices.Contains(s.allowed, p)
+}
+
+// checkRevoke refuses to take regions away in a handler, where no export can be closed. mu is held.
+func (n *NIC) checkRevoke(op string, p vmmc.ProcessID) error {
+	if !vmmc.InHandler() {
 		return nil
 	}
-	return s.export.Close()
+	for m := range n.shared {
+		if m.revokes(p) {
+			return &Error{Op: op, Code: ErrInvalidState, Err: vmmc.ErrNotInHandler}
+		}
+	}
+	return nil
 }
 
-// endGrants ends the grants of a link, because a VI that has some leaves its connection. mu is held.
-func (vi *VI) endGrants() {
-	if len(vi.granted) == 0 {
-		return
-	}
-	l := vi.link
-	for _, o := range vi.n.conns {
-		if o != nil && o.link == l {
-			o.granted = o.granted[:0]
+// revoke takes away all regions that a process may use directly, and those whose close has failed.
+// mu is held.
+func (n *NIC) revoke(op string, p vmmc.ProcessID) (err error) {
+	for m := range n.shared {
+		if m.revokes(p) {
+			err = errors.Join(err, m.closeShare(op))
 		}
-	}
-	l.grants++
-	_, _ = l.im.Swap32(pair.NoWait, gateOff, l.grants) // it fails with the peer's end
-	vi.quiet = l
-}
-
-// quietTime bounds how long Disconnect waits for a direct operation that is under way. It takes some
-// 100 µs where its process runs.
-const quietTime = time.Second
-
-// awaitQuiet returns when the peer that had grants for the VI has no direct operation under way. If
-// the peer does not run, the regions that it may use are taken away. mu is held at its call and its
-// return, and not meanwhile.
-func (vi *VI) awaitQuiet() error {
-	l := vi.quiet
-	if l == nil {
-		return nil
-	}
-	vi.quiet = nil
-	vi.n.mu.Unlock()
-	defer vi.n.mu.Lock()
-	for start := time.Now(); ; runtime.Gosched() {
-		busy, err := l.im.FetchAdd32(pair.NoWait, busyOff, 0)
-		if err != nil || busy == 0 {
-			return nil // the peer has ended, or is quiet
-		}
-		if time.Since(start) > quietTime {
-			return vi.n.unshare(l.key.process)
-		}
-	}
-}
-
-// unshare takes away all regions that a process may use directly.
-func (n *NIC) unshare(p vmmc.ProcessID) (err error) {
-	n.mu.Lock()
-	var shares []*share
-	for _, m := range n.regions {
-		if m.share != nil && slices.Contains(m.share.allowed, p) {
-			shares = append(shares, m.share)
-			m.share = nil
-		}
-	}
-	n.mu.Unlock()
-	for _, s := range shares {
-		err = errors.Join(err, s.close())
 	}
 	return err
 }
@@ -185,10 +179,9 @@ func (n *NIC) unshare(p vmmc.ProcessID) (err error) {
 
 // directRegion is a region of the peer that a VI may use directly.
 type directRegion struct {
-	im    *vmmc.Import
-	base  uint64
-	size  uint64
-	grant uint32 // it holds while the link's gate has this number
+	im   *vmmc.Import
+	base uint64
+	size uint64
 }
 
 // grant is a GRANT that is to be imported.
@@ -201,7 +194,7 @@ type grant struct {
 }
 
 // grantArrived takes a GRANT. It reports whether the peer keeps to the protocol. mu is held.
-func (vi *VI) grantArrived(h *header, data []byte) bool {
+func (vi *VI) grantArrived(data []byte) bool {
 	l := vi.link
 	if len(data) != grantSize {
 		return false
@@ -210,7 +203,7 @@ func (vi *VI) grantArrived(h *header, data []byte) bool {
 		vi: vi, conn: vi.conn,
 		handle: Handle(binary.LittleEndian.Uint32(data[16:])), id: binary.LittleEndian.Uint32(data[20:]),
 		directRegion: directRegion{
-			base: binary.LittleEndian.Uint64(data), size: binary.LittleEndian.Uint64(data[8:]), grant: h.number,
+			base: binary.LittleEndian.Uint64(data), size: binary.LittleEndian.Uint64(data[8:]),
 		},
 	}
 	if len(l.toImport) >= maxGrants {
@@ -306,16 +299,8 @@ func (vi *VI) goDirect(d *Descriptor) bool {
 		vi.n.protected(d.Segments, vi.attr.Tag) {
 		return false
 	}
-	l := vi.link
-	l.busy.Store(1)
-	if l.gate.Load() != g.grant {
-		l.busy.Store(0)
-		delete(vi.direct, d.Remote.Handle)
-		return false
-	}
 	pair.At("direct.begun")
 	err := g.move(d)
-	l.busy.Store(0)
 	if err != nil && g.im.Err() != nil { // revoked
 		delete(vi.direct, d.Remote.Handle)
 	}

@@ -101,3 +101,24 @@ func (vi *VI) Direct() int {
 
 // Changed reports whether a region's first word is not 0.
 func (m *Memory) Changed() bool { return shm.Word(m.data, 0).Load() != 0 }
+
+// Regions are the imports of the regions of the other side that the VI may use directly.
+func (vi *VI) Regions() (ims []*vmmc.Import) {
+	vi.n.mu.Lock()
+	defer vi.n.mu.Unlock()
+	for _, g := range vi.direct {
+		ims = append(ims, g.im)
+	}
+	return ims
+}
+
+// Grant sends a GRANT of an export by the NIC's first link, as a false owner can.
+func (n *NIC) Grant(peer uint32, base, size uint64, h Handle, id uint32) {
+	b := binary.LittleEndian.AppendUint64(nil, base)
+	b = binary.LittleEndian.AppendUint64(b, size)
+	b = binary.LittleEndian.AppendUint32(b, uint32(h))
+	b = binary.LittleEndian.AppendUint32(b, id)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.linkList()[0].tell(header{kind: kindGrant, conn: peer}, b)
+}

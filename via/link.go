@@ -28,8 +28,6 @@ type link struct {
 	im    *vmmc.Import
 	head  vmmc.Word
 	taken vmmc.Word
-	gate  vmmc.Word
-	busy  vmmc.Word
 	ring  []byte
 
 	seenHead, seenTaken atomic.Uint32 // of the words. Stored under mu, behind what follows from it.
@@ -60,7 +58,6 @@ type link struct {
 
 	requests map[uint32]*Request // of the peer, that wait for an answer
 
-	grants    uint32                  // the number of this NIC's grants that hold
 	toImport  []grant                 // of the peer
 	importing bool                    // reports whether a goroutine imports them
 	imports   map[uint32]*vmmc.Import // of regions of the peer, by the exports' ids
@@ -88,9 +85,7 @@ func (n *NIC) newLink(peer vmmc.ProcessID) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(err, mem.Close())
 	}
-	for off, w := range map[int]*vmmc.Word{
-		headOff: &l.head, takenOff: &l.taken, gateOff: &l.gate, busyOff: &l.busy,
-	} {
+	for off, w := range map[int]*vmmc.Word{headOff: &l.head, takenOff: &l.taken} {
 		if *w, err = l.own.Word(off); err != nil {
 			return nil, errors.Join(err, l.closeBuffer())
 		}

@@ -118,7 +118,7 @@ func (l *link) dispatch(h *header, data []byte) {
 			l.violate("data that was not to be read")
 		}
 	case kindGrant:
-		if !vi.grantArrived(h, data) {
+		if !vi.grantArrived(data) {
 			l.violate("a grant of %d bytes", len(data))
 		}
 	case kindBreak:

@@ -151,34 +151,23 @@ func (m *Memory) Remote(off int) Remote {
 // not begun fail with [ProtectionError]; a message or RDMA write that is arriving is not stored
 // any more when Deregister has returned, and the memory is not read any more. Where peers have used
 // it directly its pages are replaced: the program must not write to it meanwhile. Errors:
-// [ErrInvalidParameter] if it was deregistered already; [ErrInvalidState] then in a handler of
-// package vmmc; [ErrResource] if the node fails: peers cannot use the memory any more all the same.
+// [ErrInvalidParameter] if it was deregistered already; [ErrInvalidState] where peers have, in a handler of
+// package vmmc; [ErrResource] if the node fails: it is still registered then, call it again.
 //
 // Experimental: it may change in any release.
 func (m *Memory) Deregister() error {
 	const op = "deregister memory"
-	s, err := m.deregister(op)
-	if err != nil {
-		return err
-	}
-	if err := s.close(); err != nil {
-		return &Error{Op: op, Code: ErrResource, Err: err}
-	}
-	return nil
-}
-
-// deregister returns what is to be closed.
-func (m *Memory) deregister(op string) (*share, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
 	if err := m.check(op); err != nil {
-		return nil, err
+		return err
+	}
+	if err := m.closeShare(op); err != nil {
+		return err
 	}
 	delete(m.n.regions, m.handle)
 	m.attr.Tag.users--
-	s := m.share
-	m.share = nil
-	return s, nil
+	return nil
 }
 
 // check refuses to change a region that is not registered, or that a handler cannot take away from
@@ -208,39 +197,28 @@ func (m *Memory) Attributes() (MemoryAttributes, error) {
 
 // SetAttributes changes the region's attributes (VipSetMemAttributes). When it returns, peers cannot
 // do any more what the new ones forbid. Where they forbid something that peers have done directly the
-// pages are replaced, as by [Memory.Deregister]. Errors as [NIC.Register] and Memory.Deregister.
+// pages are replaced, as by [Memory.Deregister]. Errors as [NIC.Register] and Memory.Deregister:
+// after [ErrResource] the region has the new attributes, and the next call takes away what is left.
 //
 // Experimental: it may change in any release.
 func (m *Memory) SetAttributes(attr MemoryAttributes) error {
 	const op = "set attributes of memory"
-	s, err := m.setAttributes(attr, op)
-	if err != nil {
-		return err
-	}
-	if err := s.close(); err != nil {
-		return &Error{Op: op, Code: ErrResource, Err: err}
-	}
-	return nil
-}
-
-// setAttributes returns what is to be closed.
-func (m *Memory) setAttributes(attr MemoryAttributes, op string) (*share, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
 	if err := m.check(op); err != nil {
-		return nil, err
+		return err
 	}
 	if err := m.n.checkTag(attr.Tag, op); err != nil {
-		return nil, err
+		return err
 	}
 	m.attr.Tag.users--
 	attr.Tag.users++
-	var s *share
-	if attr != m.attr {
-		s, m.share = m.share, nil
-	}
+	changed := attr != m.attr
 	m.attr = attr
-	return s, nil
+	if changed || m.share != nil && m.share.closing {
+		return m.closeShare(op)
+	}
+	return nil
 }
 
 // protected reports whether VIs of a tag may not use all segments. mu is held.

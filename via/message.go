@@ -9,13 +9,11 @@ const (
 	takenOff   = 128 // a word: how far the peer has taken this NIC's messages
 	infoOff    = 192 // what the peer reads once
 	infoSize   = 64
-	gateOff    = 256 // a word: the number of the peer's grants that hold
-	busyOff    = 320 // a word: 1 while a direct operation of this NIC is under way
 	ringOff    = 4096
 	ringSize   = 256 << 10
 	bufferSize = ringOff + ringSize
 
-	magic = "vmmcvia\x01"
+	magic = "vmmcvia\x02"
 
 	numberOff   = 8 // in the information: the NIC's number
 	ringSizeOff = 12

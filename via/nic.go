@@ -55,6 +55,7 @@ type NIC struct {
 	closed     bool
 	tags       int
 	regions    map[Handle]*Memory
+	shared     map[*Memory]struct{} // regions with a share
 	lastHandle Handle
 	vis        map[*VI]struct{}
 	cqs        map[*CompletionQueue]struct{}
@@ -119,7 +120,7 @@ func Open(p *vmmc.Process, device string) (*NIC, error) {
 	n := &NIC{
 		p: p, device: device, number: numbers.Add(1), addr: hashName(name), dials: semaphore.New(1),
 		publishing: semaphore.New(1), peerBoxes: map[string]*sharedBox{},
-		regions: map[Handle]*Memory{}, vis: map[*VI]struct{}{}, cqs: map[*CompletionQueue]struct{}{},
+		regions: map[Handle]*Memory{}, shared: map[*Memory]struct{}{}, vis: map[*VI]struct{}{}, cqs: map[*CompletionQueue]struct{}{},
 		listeners: map[string]*Listener{}, conns: make([]*VI, maxVIs),
 	}
 	for i := range uint32(maxVIs) {
@@ -169,7 +170,8 @@ func logError(e AsyncError) {
 
 // Close closes the NIC (VipCloseNic) with all that it has: VIs are disconnected and destroyed,
 // listeners closed, calls that wait return. The other ends of its VIs go to state Error. Close
-// waits for handlers and must not be called in one. The second call returns
+// waits for handlers and must not be called in one. Regions that peers have used directly are taken
+// away as by [Memory.Deregister], which goes on where Close has failed to. The second call returns
 // [ErrInvalidParameter].
 //
 // Experimental: it may change in any release.
@@ -208,15 +210,12 @@ func (n *NIC) Close() error {
 	for _, l := range links {
 		l.finish(nil)
 	}
-	var shares []*share
-	for _, m := range n.regions {
-		shares = append(shares, m.share)
-		m.share = nil
-	}
 	n.mu.Unlock()
 	n.wg.Wait()
-	for _, s := range shares {
-		err = errors.Join(err, s.close())
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for m := range n.shared {
+		err = errors.Join(err, m.closeShare(op))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package via
 import (
 	"math/bits"
 
+	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/internal/state"
 )
@@ -112,9 +113,8 @@ type VI struct {
 
 	rx transfer
 
-	granted []Handle                // regions of this side that the other side may use directly
-	quiet   *link                   // where it had some, until no operation can be under way
-	direct  map[Handle]directRegion // regions of the other side that this one may
+	former vmmc.ProcessID          // of the last connection, until its direct use of regions is revoked
+	direct map[Handle]directRegion // regions of the other side that this one may use directly
 }
 
 // NewVI makes a VI (VipCreateVi). Each of its queues may be attached to a completion queue, both to
@@ -307,21 +307,22 @@ func (vi *VI) broken(cause error) {
 
 // leave ends what the VI has of its connection.
 func (vi *VI) leave() {
-	vi.endGrants()
+	vi.former = vi.link.key.process
 	vi.link.drop(vi)
 	vi.n.freeConn(vi)
 	vi.link = nil
 	vi.current, vi.left, vi.reading, vi.readAt, vi.readGot = nil, 0, 0, cursor{}, 0
 	vi.rx, vi.serving = transfer{}, readJob{}
-	vi.granted, vi.direct, vi.writing = nil, nil, 0
+	vi.direct, vi.writing = nil, 0
 }
 
 // Disconnect ends the connection (VipDisconnect): all descriptors are completed as [Flushed], and
 // the VI is idle. The other side's VI changes to state Error. A VI in state Error becomes idle, and
 // of an idle one the receives are completed. The error is [ErrInvalidParameter] if the VI is
-// destroyed, and [ErrInvalidState] while a request of it is under way. Where the other side has used
-// regions directly, Disconnect returns when it does so no more. It waits for a second at most, and then
-// takes away the regions as [Memory.Deregister] does; [ErrResource] is an error of that.
+// destroyed, and [ErrInvalidState] while a request of it is under way. Where the process of the other
+// side has used regions directly, it is let into them no more when Disconnect returns: their pages are
+// replaced, as by [Memory.Deregister], and the program must not write to them meanwhile. Then the error
+// is [ErrInvalidState] in a handler of package vmmc, and [ErrResource] if the node fails: call it again.
 //
 // Experimental: it may change in any release.
 func (vi *VI) Disconnect() error {
@@ -334,10 +335,17 @@ func (vi *VI) Disconnect() error {
 	if vi.state == ConnectPending {
 		return fail(op, ErrInvalidState, "a request is under way: end its context")
 	}
-	vi.disconnect()
-	if err := vi.awaitQuiet(); err != nil {
-		return &Error{Op: op, Code: ErrResource, Err: err}
+	if vi.state == Connected {
+		vi.former = vi.link.key.process
 	}
+	if err := vi.n.checkRevoke(op, vi.former); err != nil {
+		return err
+	}
+	vi.disconnect()
+	if err := vi.n.revoke(op, vi.former); err != nil {
+		return err
+	}
+	vi.former = vmmc.ProcessID{}
 	return nil
 }
 
