@@ -40,7 +40,8 @@ import (
 // grantSize is the data of a GRANT: base address and size of the region, its handle, the export's id.
 const grantSize = 24
 
-// maxGrants bounds the grants of a peer that wait to be imported.
+// maxGrants bounds what a peer can have this side remember: the grants of a link that wait to be
+// imported, its imports, and the regions of each VI. What is beyond it goes by messages.
 const maxGrants = 1024
 
 // directChunk is the most that one Send moves: it does not look at its context within that.
@@ -225,7 +226,15 @@ func (l *link) importGrants() {
 		g := l.toImport[0]
 		l.toImport = append(l.toImport[:0], l.toImport[1:]...)
 		im := l.imports[g.id]
+		if im != nil && im.Err() != nil { // revoked: the id may be that of a new export
+			delete(l.imports, g.id)
+			_ = im.Close()
+			im = nil
+		}
 		if im == nil {
+			if l.dropRevoked(); len(l.imports) >= maxGrants {
+				continue
+			}
 			l.n.mu.Unlock()
 			im = l.importRegion(g)
 			l.n.mu.Lock()
@@ -236,10 +245,9 @@ func (l *link) importGrants() {
 				_ = im.Close()
 				break
 			}
-			l.dropRevoked()
 			l.imports[g.id] = im
 		}
-		if g.vi.link == l && g.vi.conn == g.conn {
+		if g.vi.link == l && g.vi.conn == g.conn && uint64(im.Size()) == g.size && g.vi.admits(g.handle) {
 			if g.vi.direct == nil {
 				g.vi.direct = map[Handle]directRegion{}
 			}
@@ -248,6 +256,20 @@ func (l *link) importGrants() {
 		}
 	}
 	l.importing = false
+}
+
+// admits reports whether there is room for one more region that the VI may use directly. Those that
+// were revoked make room. mu is held.
+func (vi *VI) admits(h Handle) bool {
+	if _, ok := vi.direct[h]; ok || len(vi.direct) < maxGrants {
+		return true
+	}
+	for o, g := range vi.direct {
+		if g.im.Err() != nil {
+			delete(vi.direct, o)
+		}
+	}
+	return len(vi.direct) < maxGrants
 }
 
 // importRegion imports one region, or returns nil if it cannot be used.

@@ -35,6 +35,7 @@ const (
 	RingSize   = ringSize
 	HeaderSize = headerSize
 	Kinds      = kindGrant + 1
+	MaxGrants  = maxGrants
 )
 
 // Message encodes a message of a kind with any other fields.
@@ -121,4 +122,16 @@ func (n *NIC) Grant(peer uint32, base, size uint64, h Handle, id uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.linkList()[0].tell(header{kind: kindGrant, conn: peer}, b)
+}
+
+// Importing reports whether grants that have arrived wait to be imported.
+func (n *NIC) Importing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.linkList() {
+		if l.importing {
+			return true
+		}
+	}
+	return false
 }

@@ -211,3 +211,46 @@ func TestWriteLost(t *testing.T) {
 		a.silent(t)
 	})
 }
+
+// An owner that grants one export under handles without end, and with sizes that it has not, takes a
+// bounded amount of the peer's memory and reaches none of it.
+func TestGrantsWithoutEnd(t *testing.T) {
+	const size, grants = 1 << 16, 5000
+	a, b := start(t, ways[0])
+	m := b.region(t, size)
+	x, y := rdmaCouple(t, b, a, via.ReliableDelivery, true, true)
+	direct(t, y, m, a)
+	id := y.Regions()[0].ID()
+	_, peer := x.Conns()
+	grant := func(base, size uint64, h via.Handle) {
+		b.Grant(peer, base, size, h, id)
+		y.State() // the grants are taken while they are sent
+		_, _ = y.SendDone()
+	}
+	for _, n := range []uint64{0, size - 4096, size + 4096, 1 << 40} {
+		grant(0, n, via.Handle(100000+n%4099))
+	}
+	settled := func() { // all grants before it were taken
+		want := y.Direct()
+		eventually(t, "the grants are imported", func() bool {
+			rdma(t, y, via.OpRDMAWrite, m.Remote(0), a.at(0, 5).Segments...)
+			last := want
+			want = y.Direct()
+			return last == want && !a.Importing()
+		})
+	}
+	settled()
+	if n := y.Direct(); n != 1 {
+		t.Errorf("%d regions after grants of another size", n)
+	}
+	for i := range grants {
+		grant(0, size, via.Handle(1000+i))
+	}
+	settled()
+	if n := y.Direct(); n != via.MaxGrants {
+		t.Errorf("%d regions after %d grants, want %d", n, grants, via.MaxGrants)
+	}
+	if s := y.State(); s != via.Connected {
+		t.Errorf("the VI is in state %v", s)
+	}
+}
