@@ -439,3 +439,34 @@ func TestDirectPeerStopped(t *testing.T) {
 		t.Error("it was written after Disconnect")
 	}
 }
+
+// A region that was taken away from all processes is granted again to those that have the rights: after
+// SetAttributes there and back, and after another connection's end.
+func TestDirectAgain(t *testing.T) {
+	a, b := start(t, ways[0])
+	m := a.region(t, 1<<16)
+	_, y := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+	on, err := m.Attributes()
+	want(t, "attributes", err, 0)
+	off := on
+	off.EnableRDMARead = false
+	for _, c := range []struct {
+		name string
+		ends func()
+	}{
+		{"set attributes", func() { want(t, "set", errorsOf(m.SetAttributes(off), m.SetAttributes(on)), 0) }},
+		{"disconnect another one", func() {
+			x, _ := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+			want(t, "disconnect", x.Disconnect(), 0)
+		}},
+	} {
+		direct(t, y, m, b)
+		old := y.Regions()[0].ID()
+		c.ends()
+		eventually(t, c.name+": the region is granted again", func() bool {
+			rdma(t, y, via.OpRDMARead, m.Remote(0), b.mem.Segment(3<<20, 8))
+			ims := y.Regions()
+			return len(ims) == 1 && ims[0].ID() != old
+		})
+	}
+}
