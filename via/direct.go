@@ -194,7 +194,8 @@ type grant struct {
 	directRegion
 }
 
-// grantArrived takes a GRANT. It reports whether the peer keeps to the protocol. mu is held.
+// grantArrived takes a GRANT. An unreliable VI takes none: its writes by messages are not acknowledged,
+// so a direct one would pass those that are under way. It reports whether the peer keeps to the protocol. mu is held.
 func (vi *VI) grantArrived(data []byte) bool {
 	l := vi.link
 	if len(data) != grantSize {
@@ -207,7 +208,7 @@ func (vi *VI) grantArrived(data []byte) bool {
 			base: binary.LittleEndian.Uint64(data), size: binary.LittleEndian.Uint64(data[8:]),
 		},
 	}
-	if len(l.toImport) >= maxGrants {
+	if len(l.toImport) >= maxGrants || !vi.reliable() {
 		return true // it goes by messages
 	}
 	l.toImport = append(l.toImport, g)

@@ -470,3 +470,26 @@ func TestDirectAgain(t *testing.T) {
 		})
 	}
 }
+
+// An unreliable VI writes by messages only, also where a false owner grants it a region: a direct write
+// would pass an earlier one that is not acknowledged.
+func TestNotDirectUnreliable(t *testing.T) {
+	const size = 1 << 16
+	a, b := start(t, ways[0])
+	m := a.region(t, size)
+	_, r := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+	direct(t, r, m, b)
+	x, y := rdmaCouple(t, a, b, via.Unreliable, true, false)
+	for range 50 {
+		rdma(t, y, via.OpRDMAWrite, m.Remote(0), b.mem.Segment(0, 8))
+	}
+	_, peer := x.Conns()
+	a.Grant(peer, m.Remote(0).Address, size, m.Handle(), r.Regions()[0].ID())
+	post(t, y.PostReceive(b.at(0, 64))) // behind the grant
+	post(t, x.PostSend(a.at(0, 64)))
+	received(t, y, via.OpReceive)
+	eventually(t, "grants are imported", func() bool { return !b.Importing() })
+	if n := y.Direct(); n > 0 {
+		t.Errorf("an unreliable VI may use %d regions directly", n)
+	}
+}
