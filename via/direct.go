@@ -50,10 +50,12 @@ const directChunk = 256 << 10
 // share is a region's export for direct RDMA.
 type share struct {
 	allowed []vmmc.ProcessID
-	granted []uint32      // the connections whose VIs were told of it. Guarded by NIC.mu.
-	closing bool          // reports whether a close has failed: no VI is told of it any more. Guarded by NIC.mu.
 	done    chan struct{} // closed when the export was made, or has failed
 	export  *vmmc.Export  // nil if it has failed. Set before done is closed.
+
+	// The rest is guarded by NIC.mu.
+	granted []uint32 // the connections whose VIs were told of it
+	closing bool     // reports whether a close has begun. If it fails, no VI is told of it any more.
 }
 
 // ready returns the export, or nil.

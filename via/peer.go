@@ -249,8 +249,14 @@ func (r *peerRequest) try(l *link) {
 	}
 }
 
-// peerRequest takes a peer's request for a VI with the opposite one. mu is held.
+// peerRequest takes a peer's request for a VI with the opposite one. A process that requests in the
+// name of another node matches nothing: one with other attributes would end the program's request.
+// mu is held.
 func (l *link) peerRequest(number uint32, attr VIAttributes, local, remote Address) {
+	if name, err := l.n.p.NodeToName(l.key.process.Node); err != nil || hashName(name) != remote.Host {
+		l.answer(number, ErrNoMatch, 0, VIAttributes{})
+		return
+	}
 	i := slices.IndexFunc(l.n.peers, func(r *peerRequest) bool {
 		return r.local == local && r.remote == remote && r.vi.link == nil // it does not ask itself
 	})

@@ -1,7 +1,9 @@
 package via_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -352,3 +354,33 @@ func hostOf(t testing.TB, a *device, name string) via.HostAddress {
 }
 
 func lessHost(a, b via.HostAddress) bool { return string(a[:]) < string(b[:]) }
+
+// A process that requests in the name of another node, with other attributes, does not end the request
+// for that node's VI.
+func TestPeerOfAnotherNode(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	a, b := openOn(t, nodes[0], ways[0]), openOn(t, nodes[1], ways[0])
+	liar := openOn(t, nodes[0], ways[0])
+	ha, hb := a.addr("").Host, b.addr("").Host
+	if bytes.Compare(ha[:], hb[:]) < 0 { // b is to ask
+		a, b = b, a
+		liar = openOn(t, nodes[1], ways[0])
+	}
+	la, lb := a.addr("a"), b.addr("b")
+	x, y, z := a.vi(t, via.ReliableDelivery), b.vi(t, via.ReliableDelivery), liar.vi(t, via.Unreliable)
+	liar.Pretend(lb.Host)
+	want(t, "request", x.ConnectPeer(within(t), la, lb), 0)
+	ctx, stop := context.WithCancel(within(t))
+	want(t, "false request", z.ConnectPeer(ctx, lb, la), 0)
+	eventually(t, "the false peer has a link", func() bool { return a.Links() > 0 })
+	time.Sleep(100 * time.Millisecond) // some requests
+	if _, err := x.ConnectPeerDone(); !errors.Is(err, via.ErrNotDone) {
+		t.Fatalf("the request has ended: %v", err)
+	}
+	stop()
+	_, err := z.ConnectPeerWait(within(t))
+	want(t, "false request", err, via.ErrTimeout)
+	want(t, "request", y.ConnectPeer(within(t), lb, la), 0)
+	peered(t, x, y, la, lb)
+	exchange(t, a, b, x, y)
+}
