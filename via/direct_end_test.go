@@ -248,3 +248,25 @@ func TestReceivesWhileRevoked(t *testing.T) {
 		t.Error("a message was lost")
 	}
 }
+
+// The peer gives back the pages of a region that was taken away, when it uses the region again, and when
+// its VI leaves.
+func TestRevokedImportsAreClosed(t *testing.T) {
+	a, b := start(t, ways[0])
+	m := a.region(t, 1<<16)
+	x, y := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+	direct(t, y, m, b)
+	on, err := m.Attributes()
+	want(t, "attributes", err, 0)
+	off := on
+	off.EnableRDMAWrite = false
+	want(t, "set", m.SetAttributes(off), 0)
+	eventually(t, "the import is closed", func() bool {
+		rdma(t, y, via.OpRDMARead, m.Remote(0), b.mem.Segment(3<<20, 8))
+		return b.Imports() == 0
+	})
+	want(t, "set", m.SetAttributes(on), 0)
+	direct(t, y, m, b)
+	want(t, "disconnect", x.Disconnect(), 0)
+	eventually(t, "the import is closed", func() bool { return y.State() == via.Failed && b.Imports() == 0 })
+}

@@ -138,3 +138,13 @@ func (n *NIC) Importing() bool {
 
 // Pretend has the NIC request in the name of another node, as a false peer can.
 func (n *NIC) Pretend(h HostAddress) { n.addr = h }
+
+// Imports is how many regions of other NICs are imported.
+func (n *NIC) Imports() (imports int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, l := range n.linkList() {
+		imports += len(l.imports)
+	}
+	return imports
+}

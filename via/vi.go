@@ -310,6 +310,9 @@ func (vi *VI) leave() {
 	vi.former = vi.link.key.process
 	vi.link.drop(vi)
 	vi.n.freeConn(vi)
+	if len(vi.direct) > 0 {
+		vi.link.updateImports()
+	}
 	vi.link = nil
 	vi.current, vi.left, vi.reading, vi.readAt, vi.readGot = nil, 0, 0, cursor{}, 0
 	vi.rx, vi.serving = transfer{}, readJob{}
