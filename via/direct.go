@@ -78,7 +78,7 @@ func isWholePages(b []byte) bool {
 func (vi *VI) offer(m *Memory) {
 	l := vi.link
 	switch {
-	case !vi.enables(m, true) || !vi.enables(m, false) || !isWholePages(m.data):
+	case !m.attr.Direct || !vi.enables(m, true) || !vi.enables(m, false) || !isWholePages(m.data):
 		return
 	case l.im.Path() != vmmc.PathMapped:
 		return

@@ -22,7 +22,7 @@ func (d *device) region(t testing.TB, n int) *via.Memory {
 		t.Fatal(err)
 	}
 	m, err := d.Register(mem.Bytes(), via.MemoryAttributes{
-		Tag: d.tag, EnableRDMAWrite: true, EnableRDMARead: true,
+		Tag: d.tag, EnableRDMAWrite: true, EnableRDMARead: true, Direct: true,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestDirect(t *testing.T) {
 	})
 }
 
-// A region of which peers may do one thing only, a VI through which they may, parts of pages and
+// A region that does not ask for it or of which peers may do one thing only, a VI through which they may, parts of pages and
 // memory of the Go heap are not granted.
 func TestNotDirect(t *testing.T) {
 	a, b := start(t, ways[0])
@@ -143,16 +143,17 @@ func TestNotDirect(t *testing.T) {
 	heap, err := a.Register(make([]byte, 1<<20), both)
 	want(t, "register", err, 0)
 	for _, c := range []struct {
-		name                 string
-		m                    *via.Memory
-		region, write, reads bool
+		name                        string
+		m                           *via.Memory
+		asked, region, write, reads bool
 	}{
-		{"a region for reads", whole, false, true, true},
-		{"a VI for reads", whole, true, false, true},
-		{"a part of a page", part, true, true, true},
-		{"the heap", heap, true, true, true},
+		{"a region that does not ask", whole, false, true, true, true},
+		{"a region for reads", whole, true, false, true, true},
+		{"a VI for reads", whole, true, true, false, true},
+		{"a part of a page", part, true, true, true, true},
+		{"the heap", heap, true, true, true, true},
 	} {
-		attr.EnableRDMAWrite = c.region
+		attr.Direct, attr.EnableRDMAWrite = c.asked, c.region
 		want(t, "set", c.m.SetAttributes(attr), 0)
 		x, y := rdmaCouple(t, a, b, via.ReliableDelivery, c.write, c.reads)
 		for range 50 {
@@ -298,7 +299,7 @@ func owner(ctx context.Context, p *vmmc.Process, args ...string) error {
 		return err
 	}
 	m, err := n.Register(mem.Bytes(), via.MemoryAttributes{
-		Tag: st.Attributes.Tag, EnableRDMAWrite: true, EnableRDMARead: true,
+		Tag: st.Attributes.Tag, EnableRDMAWrite: true, EnableRDMARead: true, Direct: true,
 	})
 	if err == nil {
 		err = vi.SetAttributes(st.Attributes)

@@ -236,6 +236,7 @@ func ExampleRemote() {
 	check(server.vi.SetAttributes(server.attr))
 	check(server.mem.SetAttributes(via.MemoryAttributes{
 		Tag: server.attr.Tag, EnableRDMAWrite: true, EnableRDMARead: true,
+		Direct: true, // without messages, where the region is whole pages of Process.Alloc
 	}))
 	l, err := server.nic.Listen(ctx, "memory")
 	check(err)

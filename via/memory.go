@@ -78,6 +78,12 @@ type MemoryAttributes struct {
 	// EnableRDMAWrite and EnableRDMARead let peers write and read the region, by VIs of the tag that
 	// enable it too.
 	EnableRDMAWrite, EnableRDMARead bool
+	// Direct lets peers on this node copy to and from the region themselves. It asks for both rights,
+	// and for whole pages of [vmmc.Process.Alloc] that nothing else exports; without these it changes
+	// nothing. Calls that take rights away replace the pages: while [VI.Disconnect], [Memory.Deregister],
+	// [Memory.SetAttributes] or [NIC.Close] runs, the program must not write to the region, and it
+	// deregisters the region before [vmmc.Memory.Close].
+	Direct bool
 }
 
 // Memory is a region of this process's memory that was registered (VipRegisterMem).
@@ -92,10 +98,8 @@ type Memory struct {
 }
 
 // Register registers data, so that descriptors may name it. Any memory will do, at any alignment,
-// and the same may be registered several times. Peers on this node use whole pages of
-// [vmmc.Process.Alloc] directly where they may write and read them: such memory must be deregistered
-// before [vmmc.Memory.Close], and is exported by nothing else meanwhile. Errors: [ErrInvalidParameter] if data is empty or
-// the NIC was closed; [ErrInvalidTag]; [ErrResource] when the NIC has MaxRegions.
+// and the same may be registered several times. Errors: [ErrInvalidParameter] if data is empty or the
+// NIC was closed; [ErrInvalidTag]; [ErrResource] when the NIC has MaxRegions.
 //
 // Experimental: it may change in any release.
 func (n *NIC) Register(data []byte, attr MemoryAttributes) (*Memory, error) {

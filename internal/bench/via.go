@@ -103,7 +103,7 @@ func (e *end) newVIA(data []byte, size int) (v *viaEnd, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v.mem, err = v.nic.Register(data, via.MemoryAttributes{Tag: tag, EnableRDMAWrite: true, EnableRDMARead: true})
+	v.mem, err = v.nic.Register(data, via.MemoryAttributes{Tag: tag, EnableRDMAWrite: true, EnableRDMARead: true, Direct: true})
 	if err != nil {
 		return nil, err
 	}

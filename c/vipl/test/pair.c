@@ -698,7 +698,7 @@ static void rdma_to(struct end *e, unsigned char *mem) {
 
 void rdma(struct end *e) { rdma_to(e, e->mem + (1 << 20)); }
 
-/* Whole pages of the library's own, which peers on the same node may use without messages. */
+/* Whole pages of the library's own. */
 void pages(struct end *e) {
     unsigned char *mem = vmmcx_alloc(SIZE);
     CHECK(mem);
