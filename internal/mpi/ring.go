@@ -219,15 +219,14 @@ func (r *ring) stall(again bool) {
 	}
 }
 
-// unstall waits until the connection takes packets, and has the engine send what waits.
+// unstall waits until the connection takes packets, sends what could not be sent, and has the engine
+// send what waits.
 func (r *ring) unstall() {
 	for {
 		err := r.im.Fence(r.m.ctx)
 		r.m.e.mu.Lock()
-		if err == nil && r.again && !r.closed {
-			if err = r.sendLast(); err == nil {
-				r.again = false
-			}
+		if err == nil && !r.closed {
+			err = r.catchUp()
 		}
 		if err == nil || r.closed || r.im.Err() != nil || r.m.ctx.Err() != nil {
 			r.stalled = false
@@ -240,17 +239,42 @@ func (r *ring) unstall() {
 	}
 }
 
-// tellTaken tells the peer how far its packets were taken.
+// catchUp sends the packet in stage again, and then what Poll could not tell while the ring was
+// stalled. Poll does not make up for that: a peer without room sends nothing that would have Poll
+// called.
+func (r *ring) catchUp() error {
+	if r.again {
+		if err := r.sendLast(); err != nil {
+			return err
+		}
+		r.again = false
+	}
+	if r.owesTaken() {
+		return r.sendTaken()
+	}
+	return nil
+}
+
+// owesTaken reports whether so much was taken that the peer must be told.
+func (r *ring) owesTaken() bool { return r.next-r.told >= uint32(r.size/4) }
+
+// tellTaken tells the peer how far its packets were taken. While the ring is stalled unstall does.
 func (r *ring) tellTaken() {
 	if r.stalled || r.closed {
 		return
 	}
+	if err := r.sendTaken(); err != nil {
+		r.stall(false)
+	}
+}
+
+func (r *ring) sendTaken() error {
 	binary.NativeEndian.PutUint32(r.word[:], r.next)
 	if err := r.im.Send(pair.NoWait, r.word[:], r.far+takenOff); err != nil {
-		r.stall(false)
-		return
+		return err
 	}
 	r.told = r.next
+	return nil
 }
 
 // Poll takes what has arrived. It reads nothing twice that the peer can write.
@@ -286,7 +310,7 @@ func (r *ring) Poll() error {
 			}
 		}
 		r.next += uint32(size)
-		if r.next-r.told >= uint32(r.size/4) {
+		if r.owesTaken() {
 			r.tellTaken()
 		}
 	}
