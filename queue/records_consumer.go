@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -141,11 +142,16 @@ func takeRecord(c *Consumer[slotValue], l *lane, buf []byte) (record []byte, tak
 		case length == padding:
 			c.taken(l, 1)
 		case uint64(length) > uint64(c.opts.record) || slotsOf(int(length)) > left:
-			l.violation.Store(&vmmc.Error{
+			e := &vmmc.Error{
 				Op: c.op(), Peer: l.im.Exporter().String(), Code: vmmc.ErrProtocol,
 				Err: fmt.Errorf("a record of %d bytes, of at most %d, with %d slots up to the ring's end",
 					length, c.opts.record, left),
-			})
+			}
+			l.violation.Store(e) // nothing more is taken of the lane, so this is logged once
+			if !c.opts.ends {    // of a queue that ends, a get returns it
+				slog.Warn("queue: a producer breaks the protocol, its lane is dropped",
+					"queue", c.name, "producer", l.im.Exporter(), "err", e)
+			}
 		default:
 			buf = copyRecord(c, mem, at, buf, int(length))
 			pair.At("get.copied")

@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -783,6 +785,49 @@ func TestFalseRecords(t *testing.T) {
 			t.Errorf("%d slots for records of %d bytes", slots, k)
 		}
 	}
+}
+
+// A queue that does not end drops a producer of false records, and logs it once.
+func TestFalseRecordsAreLogged(t *testing.T) {
+	var mu sync.Mutex
+	var log bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+	nodes, c := ways[0].startBytes(t, longest, queue.Slots(16))
+	q, liar := dialBytes(t, nodes[0].Open(t)), dialBytes(t, nodes[0].Open(t))
+	slot := make([]byte, 64)
+	binary.NativeEndian.PutUint32(slot, longest+1)
+	binary.NativeEndian.PutUint32(slot[60:], 1)
+	if err := liar.Lane().Send(within(t), slot, 64+15*64); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its lane is dropped", func() bool {
+		if _, ok, err := c.TryGet(nil); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		return c.Lanes() == 1
+	})
+	putRecords(t, q, newRecord(1, 0, longest))
+	getRecord(t, c)
+	mu.Lock()
+	defer mu.Unlock()
+	text := log.String()
+	producer := strconv.Quote(liar.Process().ID().String())
+	if strings.Count(text, "breaks the protocol") != 1 || !strings.Contains(text, "producer="+producer) {
+		t.Errorf("it has logged %q", text)
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  *bytes.Buffer
+}
+
+func (l lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 func TestRecordsRefused(t *testing.T) {
