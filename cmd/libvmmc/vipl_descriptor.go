@@ -11,6 +11,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/via"
 )
 
@@ -112,7 +113,6 @@ func (l *library) vipPost(_ context.Context, r *record) error {
 	q := &vi.queues[r.in[1]&1]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p.at.next, p.at.next_handle, p.at.status = 0, 0, 0
 	p.next = 0
 	if recv {
 		err = vi.vi.PostReceive(&p.d)
@@ -126,19 +126,27 @@ func (l *library) vipPost(_ context.Context, r *record) error {
 		}
 		return err
 	}
-	if t := q.tail; t != nil && t.whole() {
+	if t := q.tail; t != nil && t.access(func() {
+		t.at.next, t.at.next_handle = C.uint64_t(address), C.uint32_t(handle)
+	}) {
 		t.next = C.uint64_t(address)
-		t.at.next, t.at.next_handle = t.next, C.uint32_t(handle)
 	}
 	q.tail = p
 	return nil
 }
 
-// whole reports whether C's descriptor still lies in the region that it was posted with.
-func (p *posted) whole() bool { return p.vi.nic.region(p.handle) == p.mem }
+// access runs f, which reads or writes C's descriptor. It reports whether the descriptor still lies in
+// the region that it was posted with, and could be accessed. It holds nic.mu for reading over the
+// check and f: the program may free the memory as soon as VipDeregisterMem returns.
+func (p *posted) access(f func()) bool {
+	nic := p.vi.nic
+	nic.mu.RLock()
+	defer nic.mu.RUnlock()
+	return nic.regions[p.handle] == p.mem && shm.Guard(f) == nil
+}
 
-// prepare reads C's descriptor, and reports whether it can be posted: it is aligned, lies in a region
-// with the VI's tag, and is not posted.
+// prepare reads C's descriptor and clears what the library writes. It reports whether the descriptor
+// can be posted: it is aligned, lies in a region with the VI's tag, can be accessed, and is not posted.
 func (l *library) prepare(p *posted, recv bool, address uint64) bool {
 	nic := p.vi.nic
 	nic.mu.RLock()
@@ -153,7 +161,15 @@ func (l *library) prepare(p *posted, recv bool, address uint64) bool {
 	p.at = (*C.struct_vmmcb_descriptor)(at)
 	l.vipl.mu.Lock()
 	defer l.vipl.mu.Unlock()
-	if l.vipl.posted[address] != nil || !p.read(recv) {
+	if l.vipl.posted[address] != nil {
+		return false
+	}
+	whole := false
+	if err := shm.Guard(func() {
+		if whole = p.read(recv); whole {
+			p.at.next, p.at.next_handle, p.at.status = 0, 0, 0
+		}
+	}); err != nil || !whole {
 		return false
 	}
 	l.vipl.posted[address] = p
@@ -178,8 +194,9 @@ func (v *vipl) forget(nic *viplNIC) {
 	}
 }
 
-// complete writes a descriptor's outcome to C's memory, and returns its address.
-func (l *library) complete(d *via.Descriptor, recv bool) (address uint64) {
+// complete writes a descriptor's outcome to C's memory, and returns its address. whole reports whether
+// the descriptor could be written.
+func (l *library) complete(d *via.Descriptor, recv bool) (address uint64, whole bool) {
 	p := postedOf(d)
 	q := &p.vi.queues[0]
 	if recv {
@@ -192,30 +209,33 @@ func (l *library) complete(d *via.Descriptor, recv bool) (address uint64) {
 	next := p.next
 	q.mu.Unlock()
 	address = p.address()
-	e := viplError{vi: p.vi, descriptor: address, op: p.op}
-	if p.whole() {
-		if p.at.next != next { // the program has changed what is the library's
-			e.code = via.PostDescriptor
-			l.vipl.raise(p.vi.nic, e)
-		}
-		status := d.Status
-		if p.status != 0 && status&via.FormatError != 0 {
-			status = status&^via.FormatError | p.status
-		}
+	status := d.Status
+	if p.status != 0 && status&via.FormatError != 0 {
+		status = status&^via.FormatError | p.status
+	}
+	changed := false
+	whole = p.access(func() {
+		changed = p.at.next != next
 		p.at.length = C.uint32_t(d.Length)
 		if recv && status&via.ImmediateArrived != 0 {
 			p.at.immediate = C.uint32_t(d.ImmediateData)
 		}
 		p.at.status = C.uint32_t(status)
-	} else {
+	})
+	e := viplError{vi: p.vi, descriptor: address, op: p.op}
+	switch {
+	case !whole:
 		e.code = codeCompletionProtection
+		l.vipl.raise(p.vi.nic, e)
+	case changed: // the program has changed what is the library's
+		e.code = via.PostDescriptor
 		l.vipl.raise(p.vi.nic, e)
 	}
 	l.vipl.release(address)
 	p.vi, p.at, p.mem = nil, nil, nil
 	clear(p.d.Segments)
 	posteds.Put(p)
-	return address
+	return address, whole
 }
 
 // vipTake is the Done and Wait calls of a VI's queues.
@@ -238,10 +258,12 @@ func (l *library) vipTake(ctx context.Context, r *record) error {
 		d, err = vi.vi.SendDone()
 	}
 	if d != nil {
-		if p := postedOf(d); p.status != 0 || !p.whole() {
+		refused := postedOf(d).status != 0
+		address, whole := l.complete(d, recv)
+		if refused || !whole {
 			err = via.ErrDescriptor
 		}
-		r.out[1] = C.uint64_t(l.complete(d, recv))
+		r.out[1] = C.uint64_t(address)
 	}
 	return err
 }

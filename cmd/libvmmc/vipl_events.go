@@ -164,7 +164,8 @@ func (l *library) vipNotify(_ context.Context, r *record) error {
 		receive: r.in[1],
 	}
 	h := func(d *via.Descriptor) {
-		e.descriptor = C.uint64_t(l.complete(d, recv))
+		address, _ := l.complete(d, recv)
+		e.descriptor = C.uint64_t(address)
 		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e)
 	}
 	if recv {

@@ -257,8 +257,10 @@ func (l *library) vipDeregister(_ context.Context, r *record) error {
 		return err
 	}
 	v.mu.Lock()
-	delete(v.regions, m.m.Handle())
-	v.mu.Unlock()
+	defer v.mu.Unlock()
+	if h := m.m.Handle(); v.regions[h] == m { // another thread may have registered with it since
+		delete(v.regions, h)
+	}
 	return nil
 }
 

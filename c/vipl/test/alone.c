@@ -282,6 +282,36 @@ void queues(struct end *e) {
     CHECK(received(vi, VIP_DESCRIPTOR_ERROR) == &pages->d);
     CHECK(await_error(VIP_ERROR_COMP_PROT)->DescriptorPtr == &pages->d);
     OK(VipDestroyVi(vi));
+    forget_errors();
+
+    /* Descriptors whose memory is taken away while it is registered. */
+    for (int prot = 0; prot <= PROT_READ; prot += PROT_READ) {
+        pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(pages != MAP_FAILED);
+        vi = new_vi(e, VIP_SERVICE_RELIABLE_DELIVERY);
+        OK(VipRegisterMem(e->nic, pages, 8192, &a, &h));
+        d = &pages->d;
+        VIP_DESCRIPTOR *second = (VIP_DESCRIPTOR *)((char *)pages + 4096);
+        fill(e, second, 0, 0, 8);
+        OK(VipPostRecv(vi, fill(e, d, 0, 0, 8), h));
+        CHECK(mprotect(pages, 4096, prot) == 0);
+        OK(VipPostRecv(vi, second, h)); /* Next of the first one cannot be written */
+        CHECK(errors.n == 0);
+        OK(VipDisconnect(vi));
+        CHECK(received(vi, VIP_DESCRIPTOR_ERROR) == d);
+        CHECK(await_error(VIP_ERROR_COMP_PROT)->DescriptorPtr == d);
+        CHECK(received(vi, VIP_DESCRIPTOR_ERROR) == second && error_count(VIP_ERROR_COMP_PROT) == 1);
+        CHECK(second->CS.Status & VIP_STATUS_DESC_FLUSHED_ERROR);
+        forget_errors();
+        CHECK(mprotect(second, 4096, prot) == 0);
+        OK(VipPostRecv(vi, second, h));
+        CHECK(await_error(VIP_ERROR_POST_DESC)->DescriptorPtr == second);
+        WANT(VipRecvDone(vi, &got), VIP_DESCRIPTOR_ERROR);
+        CHECK(!got);
+        OK(VipDestroyVi(vi));
+        OK(VipDeregisterMem(e->nic, pages, h));
+        forget_errors();
+    }
 }
 
 void names(struct end *e) {
