@@ -122,6 +122,9 @@ func TestVIPLRDMA(t *testing.T) { viplPair(t, "rdma") }
 // The memory is whole pages of vmmcx_alloc.
 func TestVIPLRDMAToPages(t *testing.T) { viplPair(t, "pages") }
 
+// Registered memory that the program has protected since.
+func TestVIPLMemoryGone(t *testing.T) { viplPair(t, "gone") }
+
 func TestVIPLCompletionQueues(t *testing.T) { viplPair(t, "completions") }
 
 func TestVIPLNotify(t *testing.T) { viplPair(t, "notifies") }

@@ -87,6 +87,7 @@ type Descriptor struct {
 	// The rest is of a send queue. Guarded by NIC.mu.
 	number uint32 // among the transfers of its connection
 	sent   bool   // reports whether it waits only for those before it
+	lost   bool   // reports whether its segments could not be read
 	reads  bool   // reports whether it is an RDMA read whose data has not arrived
 }
 
@@ -172,25 +173,37 @@ func (f *fifo) pop() *Descriptor {
 // cursor is a place in the segments of a descriptor.
 type cursor struct{ segment, offset int }
 
-// gather copies from segments to dst, and moves the cursor.
-func (c *cursor) gather(dst []byte, segs []Segment) {
-	for len(dst) > 0 {
-		b := segs[c.segment].Data[c.offset:]
-		n := copy(dst, b)
-		dst = dst[n:]
-		c.advance(n, len(b))
-	}
+// The program may unmap or protect memory that is registered. So all copies from and to it are
+// guarded: an access that faults fails its operation, and not the process.
+
+// gather copies from segments to dst, and moves the cursor. It reports whether the segments could be
+// read.
+func (c *cursor) gather(dst []byte, segs []Segment) bool {
+	return shm.Guard(func() {
+		for len(dst) > 0 {
+			b := segs[c.segment].Data[c.offset:]
+			n := copy(dst, b)
+			dst = dst[n:]
+			c.advance(n, len(b))
+		}
+	}) == nil
 }
 
-// scatter copies src to segments, and moves the cursor.
-func (c *cursor) scatter(segs []Segment, src []byte) {
-	for len(src) > 0 {
-		b := segs[c.segment].Data[c.offset:]
-		n := copy(b, src)
-		src = src[n:]
-		c.advance(n, len(b))
-	}
+// scatter copies src to segments, and moves the cursor. It reports whether the segments could be
+// written.
+func (c *cursor) scatter(segs []Segment, src []byte) bool {
+	return shm.Guard(func() {
+		for len(src) > 0 {
+			b := segs[c.segment].Data[c.offset:]
+			n := copy(b, src)
+			src = src[n:]
+			c.advance(n, len(b))
+		}
+	}) == nil
 }
+
+// tryCopy copies src to dst, and reports whether both could be accessed.
+func tryCopy(dst, src []byte) bool { return shm.Guard(func() { copy(dst, src) }) == nil }
 
 func (c *cursor) advance(n, left int) {
 	if c.offset += n; n == left {

@@ -86,15 +86,13 @@ func (vi *VI) written(h *header, data []byte) bool {
 		len(data) > rx.total-rx.got || len(data) == 0 && rx.got < rx.total {
 		return false
 	}
-	if rx.region != nil && !vi.enables(rx.region, true) { // it was taken away meanwhile
+	// The region was taken away meanwhile, or the program has unmapped or protected it.
+	if rx.region != nil && (!vi.enables(rx.region, true) || !tryCopy(rx.region.data[rx.off+rx.got:], data)) {
 		rx.region = nil
 	}
 	if rx.region == nil && vi.reliable() {
 		vi.refuseWrite()
 		return true
-	}
-	if rx.region != nil {
-		copy(rx.region.data[rx.off+rx.got:], data)
 	}
 	pair.At("write.copied")
 	if rx.got += len(data); rx.got == rx.total {
@@ -191,11 +189,12 @@ func (vi *VI) transmitRead() bool {
 	if !vi.link.fits(headerSize+int(h.size), reserve) {
 		return false
 	}
-	if !vi.enables(j.region, false) { // it was taken away meanwhile
+	// The region was taken away meanwhile, or the program has unmapped it.
+	if !vi.enables(j.region, false) ||
+		!tryCopy(vi.link.stage[headerSize:headerSize+int(h.size)], j.region.data[j.off:]) {
 		vi.refuseRead(j.number)
 		return true
 	}
-	copy(vi.link.stage[headerSize:headerSize+int(h.size)], j.region.data[j.off:])
 	if !vi.link.write(&h, reserve) {
 		return false
 	}
@@ -218,14 +217,14 @@ func (vi *VI) readData(h *header, data []byte) bool {
 		len(data) == 0 && d.Length > 0 {
 		return false
 	}
-	if vi.n.protected(d.Segments, vi.attr.Tag) { // deregistered meanwhile
+	// The region was deregistered meanwhile, or the program has unmapped or protected it.
+	if vi.n.protected(d.Segments, vi.attr.Tag) || !vi.readAt.scatter(d.Segments, data) {
 		if vi.send.pending.first == d {
 			vi.finish(&vi.send, ProtectionError)
 		}
 		vi.fail(nil, 0)
 		return true
 	}
-	vi.readAt.scatter(d.Segments, data)
 	pair.At("read.copied")
 	if vi.readGot += len(data); vi.readGot < d.Length {
 		return true

@@ -81,7 +81,7 @@ func (vi *VI) accept(q *queue, d *Descriptor, op string) error {
 		vi.n.raise(AsyncError{VI: vi, Descriptor: d, Code: PostDescriptor})
 		return fail(op, ErrInvalidParameter, "the descriptor is posted already")
 	}
-	d.Status, d.Length, d.sent = 0, 0, false
+	d.Status, d.Length, d.sent, d.lost = 0, 0, false, false
 	return nil
 }
 

@@ -50,15 +50,13 @@ func (vi *VI) receive(h *header, data []byte) bool {
 		return false
 	}
 	if rx.to != nil {
-		if vi.n.protected(rx.to.Segments, vi.attr.Tag) {
+		if vi.n.protected(rx.to.Segments, vi.attr.Tag) || !rx.at.scatter(rx.to.Segments, data) {
 			rx.to = nil
 			vi.finish(&vi.recv, ProtectionError)
 			if vi.reliable() {
 				vi.fail(&rx.number, RemoteError)
 				return true
 			}
-		} else {
-			rx.at.scatter(rx.to.Segments, data)
 		}
 	}
 	pair.At("receive.copied")

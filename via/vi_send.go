@@ -17,7 +17,7 @@ func (vi *VI) next() bool {
 			return vi.serving.active // the read's last data goes on with it
 		case !d.canSend(vi.attr.Level):
 			status = FormatError
-		case vi.n.protected(d.Segments, vi.attr.Tag):
+		case d.lost || vi.n.protected(d.Segments, vi.attr.Tag):
 			status = ProtectionError
 		case d.length() > vi.attr.MaxTransferSize:
 			status = LengthError
@@ -93,7 +93,11 @@ func (vi *VI) transmit() bool {
 	if !vi.link.fits(size, reserve) {
 		return false
 	}
-	if vi.n.protected(d.Segments, vi.attr.Tag) { // deregistered meanwhile
+	at := vi.from
+	// The region was deregistered meanwhile, or the program has unmapped it.
+	if vi.n.protected(d.Segments, vi.attr.Tag) ||
+		!at.gather(vi.link.stage[headerSize+prefix:size], d.Segments) {
+		d.lost = true
 		if first {
 			vi.left = -1 // next finds out
 			return true
@@ -108,8 +112,6 @@ func (vi *VI) transmit() bool {
 	if prefix > 0 {
 		encodeTarget(vi.link.stage[headerSize:], d.Remote)
 	}
-	at := vi.from
-	at.gather(vi.link.stage[headerSize+prefix:size], d.Segments)
 	if !vi.link.write(&h, reserve) {
 		return false
 	}

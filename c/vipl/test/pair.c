@@ -706,6 +706,85 @@ void pages(struct end *e) {
     CHECK(vmmcx_free(mem) == 0);
 }
 
+/* Two pages that are registered, of which the program has protected the second since. */
+static unsigned char *taken_away(struct end *e, int prot, VIP_MEM_HANDLE *h) {
+    VIP_MEM_ATTRIBUTES a = {e->tag, VIP_TRUE, VIP_TRUE};
+    unsigned char *p = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED);
+    OK(VipRegisterMem(e->nic, p, 8192, &a, h));
+    CHECK(mprotect(p + 4096, 4096, prot) == 0);
+    return p;
+}
+
+/* Data in memory that is gone, or read-only: an operation fails, and neither process. */
+void gone(struct end *e) {
+    enum { SENDS, RECEIVES, WRITES_FROM, WRITES_TO, READS_FROM, READS_TO, ALL };
+    VIP_DESCRIPTOR *d = descriptor(e), *r = descriptor(e);
+    for (size_t l = 0; l < 3; l++) {
+        for (int k = 0; k < ALL; k++) {
+            int stores = k == RECEIVES || k == WRITES_TO || k == READS_TO;
+            int passive = k == RECEIVES || k == WRITES_TO || k == READS_FROM;
+            int reliable = levels[l] != VIP_SERVICE_UNRELIABLE;
+            if (!reliable && k >= READS_FROM) {
+                continue;
+            }
+            VIP_VI_HANDLE vi = connected(e, levels[l]);
+            VIP_MEM_HANDLE h;
+            unsigned char *p = taken_away(e, stores && l % 2 == 0 ? PROT_READ : PROT_NONE, &h);
+            struct place mine = {(uintptr_t)p, h}, there;
+            int bad = e->server ? passive : !passive; /* 8 bytes of the page that is there, and 8 more */
+            VIP_MEM_HANDLE of = bad ? h : e->handle;
+            uintptr_t at = (uintptr_t)(bad ? p + 4088 : e->mem);
+            if (e->server) {
+                fill(e, r, 0, 0, 16);
+                r->DS[0].Local.Data.AddressBits = at;
+                r->DS[0].Local.Handle = of;
+                OK(VipPostRecv(vi, r, e->handle));
+            }
+            swap(e, &mine, &there, sizeof mine);
+            if (!e->server) {
+                if (k < WRITES_FROM) {
+                    fill(e, d, 0, 0, 16);
+                    d->DS[0].Local.Data.AddressBits = at;
+                    d->DS[0].Local.Handle = of;
+                } else {
+                    int op = k < READS_FROM ? VIP_CONTROL_OP_RDMAWRITE : VIP_CONTROL_OP_RDMAREAD;
+                    there.at += passive ? 4088 : 0;
+                    remote(e, d, op, 0, 16, &there, 0);
+                    d->DS[1].Local.Data.AddressBits = at;
+                    d->DS[1].Local.Handle = of;
+                }
+                OK(VipPostSend(vi, d, e->handle));
+                if (!passive) {
+                    CHECK(sent(vi, VIP_DESCRIPTOR_ERROR) == d);
+                    CHECK((d->CS.Status & VIP_STATUS_ERROR_MASK) == VIP_STATUS_PROTECTION_ERROR);
+                } else if (k == READS_FROM) {
+                    CHECK(sent(vi, VIP_DESCRIPTOR_ERROR) == d);
+                    CHECK((d->CS.Status & VIP_STATUS_ERROR_MASK) == VIP_STATUS_RDMA_PROT_ERROR);
+                }
+            } else if (k == RECEIVES) {
+                CHECK(received(vi, VIP_DESCRIPTOR_ERROR) == r);
+                CHECK((r->CS.Status & VIP_STATUS_ERROR_MASK) == VIP_STATUS_PROTECTION_ERROR);
+            } else if (k == WRITES_TO) {
+                CHECK(await_error(VIP_ERROR_RDMAW_PROT)->ViHandle == vi);
+            } else if (k == READS_FROM) {
+                CHECK(await_error(VIP_ERROR_RDMAR_PROT)->ViHandle == vi);
+            }
+            if (reliable) {
+                broken(vi);
+            } else {
+                CHECK(state(vi) == VIP_STATE_CONNECTED);
+            }
+            barrier(e);
+            end_of(vi);
+            OK(VipDeregisterMem(e->nic, p, h));
+            CHECK(munmap(p, 8192) == 0);
+            barrier(e);
+            forget_errors();
+        }
+    }
+}
+
 /* One completion queue for SENDs and receives of several VIs. */
 void completions(struct end *e) {
     enum { N = 4 };

@@ -118,6 +118,7 @@ void ends(struct end *e);
 void killed(struct end *e);
 void crowd(struct end *e);
 void pages(struct end *e);
+void gone(struct end *e);
 void peers(struct end *e);
 void waits(struct end *e);
 void threads(struct end *e);
