@@ -66,7 +66,7 @@ enum {
 enum {
     VMMCB_VIPL = 256,      /* the operations from here on are libvipl's */
     VMMCB_VIP_OPEN = 256,  /* data: a device; out: NIC */
-    VMMCB_VIP_CLOSE,       /* in: NIC */
+    VMMCB_VIP_CLOSE,       /* in: NIC, 1 in a handler, which is not waited for */
     VMMCB_VIP_QUERY_NIC,   /* in: NIC; data: struct vmmcb_nic */
     VMMCB_VIP_ON_ERROR,    /* in: NIC, function, context */
     VMMCB_VIP_EVENT,       /* waits for one; in: VMMCB_VIP_ERRORS or _NOTIFIES; data: struct
@@ -78,7 +78,7 @@ enum {
     VMMCB_VIP_QUERY_MEM,   /* the same; out: tag, flags */
     VMMCB_VIP_SET_MEM,     /* in: NIC, address, handle, tag, flags */
     VMMCB_VIP_NEW_VI,      /* in: NIC, level, MaxTransferSize, tag, flags, CQ or 0 twice; out: VI */
-    VMMCB_VIP_END_VI,      /* in: VI */
+    VMMCB_VIP_END_VI,      /* in: VI, 1 in a handler */
     VMMCB_VIP_QUERY_VI,    /* in: VI; out: state, 1 if the send queue is empty + 2 if the other is;
                               data: struct vmmcb_attributes */
     VMMCB_VIP_SET_VI,      /* in: VI, level, MaxTransferSize, tag, flags */
@@ -95,7 +95,7 @@ enum {
     VMMCB_VIP_TAKE,        /* in: VI, 1 for the receive queue, 1 to wait, ms; out: descriptor, 0 */
     VMMCB_VIP_NOTIFY,      /* in: VI, 1 for the receive queue, function, context */
     VMMCB_VIP_NEW_CQ,      /* in: NIC, entries; out: CQ */
-    VMMCB_VIP_END_CQ,      /* in: CQ */
+    VMMCB_VIP_END_CQ,      /* in: CQ, 1 in a handler */
     VMMCB_VIP_RESIZE_CQ,   /* in: CQ, entries */
     VMMCB_VIP_TAKE_CQ,     /* in: CQ, 1 to wait, ms; out: VI, 1 for its receive queue */
     VMMCB_VIP_NOTIFY_CQ,   /* in: CQ, function, context */

@@ -8,6 +8,7 @@ import "C"
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/via"
 )
@@ -17,6 +18,7 @@ type viplCQ struct {
 	nic    *viplNIC
 	c      *via.CompletionQueue
 	handle C.uint64_t
+	ended  atomic.Bool // reports whether it is destroyed
 }
 
 func (l *library) cqOf(r *record, op string) (*viplCQ, error) {
@@ -44,7 +46,7 @@ func (l *library) vipNewCQ(_ context.Context, r *record) error {
 	return nil
 }
 
-func (l *library) vipEndCQ(_ context.Context, r *record) error {
+func (l *library) vipEndCQ(ctx context.Context, r *record) error {
 	x, err := l.cqOf(r, "destroy a completion queue")
 	if err != nil {
 		return err
@@ -56,6 +58,10 @@ func (l *library) vipEndCQ(_ context.Context, r *record) error {
 	x.nic.mu.Lock()
 	delete(x.nic.cqs, x.c)
 	x.nic.mu.Unlock()
+	x.ended.Store(true)
+	l.vipl.streams[C.VMMCB_VIP_NOTIFIES].end(ctx, func(e *viplEvent) bool {
+		return e.kind == C.VMMCB_VIP_COMPLETION && e.cq == x.handle
+	}, r.in[1] == 0)
 	return nil
 }
 
@@ -116,6 +122,6 @@ func (l *library) vipNotifyCQ(_ context.Context, r *record) error {
 	}
 	return x.c.Notify(func(c via.Completion) {
 		e.vi, e.receive = x.nic.queueOf(c)
-		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e)
+		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e, &x.ended, &x.nic.ended)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/via"
 )
@@ -26,12 +27,22 @@ type eventStream struct {
 	mu     sync.Mutex
 	events []viplEvent   // Guarded by mu.
 	ready  chan struct{} // has a token if there may be events
+	// current is the event that the thread has taken last, and idle is closed when the thread has come
+	// back from its handler. idle is nil while no handler runs. Guarded by mu.
+	current viplEvent
+	idle    chan struct{}
 }
 
-func (s *eventStream) add(e viplEvent) {
+// add appends an event, unless an object that it is of has ended.
+func (s *eventStream) add(e viplEvent, ended ...*atomic.Bool) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range ended {
+		if x.Load() { // under mu: what end has dropped does not come back
+			return
+		}
+	}
 	s.events = append(s.events, e)
-	s.mu.Unlock()
 	s.signal()
 }
 
@@ -42,20 +53,39 @@ func (s *eventStream) signal() {
 	}
 }
 
-// drop drops the events of a NIC that is closed.
-func (s *eventStream) drop(nic C.uint64_t) {
+// end drops the events of an object that has ended. If wait it returns when no handler runs for such
+// an event: the program may free its context then.
+func (s *eventStream) end(ctx context.Context, of func(e *viplEvent) bool, wait bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.events = slices.DeleteFunc(s.events, func(e viplEvent) bool { return e.nic == nic })
+	s.events = slices.DeleteFunc(s.events, func(e viplEvent) bool { return of(&e) })
+	idle := s.idle
+	if !of(&s.current) {
+		idle = nil
+	}
+	s.mu.Unlock()
+	if idle == nil || !wait {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
 }
 
-// next waits for an event.
+// next waits for an event. The thread, or the one in its place, has come back from the last handler.
 func (s *eventStream) next(ctx context.Context) (viplEvent, error) {
+	s.mu.Lock()
+	if s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+	s.mu.Unlock()
 	for {
 		s.mu.Lock()
 		if len(s.events) > 0 {
 			e := s.events[0]
 			s.events = slices.Delete(s.events, 0, 1)
+			s.current, s.idle = e, make(chan struct{})
 			s.mu.Unlock()
 			s.signal() // a token of several events was one
 			return e, nil
@@ -149,7 +179,7 @@ func (v *vipl) raise(nic *viplNIC, a viplError) {
 	case a.descriptor != 0 && a.code != via.Overrun:
 		e.resource = resourceDescriptor
 	}
-	v.streams[C.VMMCB_VIP_ERRORS].add(e)
+	v.streams[C.VMMCB_VIP_ERRORS].add(e, &nic.ended)
 }
 
 // vipNotify is VipSendNotify and VipRecvNotify.
@@ -166,7 +196,7 @@ func (l *library) vipNotify(_ context.Context, r *record) error {
 	h := func(d *via.Descriptor) {
 		address, _ := l.complete(d, recv)
 		e.descriptor = C.uint64_t(address)
-		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e)
+		l.vipl.streams[C.VMMCB_VIP_NOTIFIES].add(e, &x.ended, &x.nic.ended)
 	}
 	if recv {
 		return x.vi.ReceiveNotify(h)

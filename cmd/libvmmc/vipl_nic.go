@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc/internal/timeout"
@@ -21,6 +22,7 @@ import (
 type viplNIC struct {
 	n      *via.NIC
 	handle C.uint64_t
+	ended  atomic.Bool // reports whether it is closed
 
 	mu        sync.RWMutex
 	onError   viplHandler // Guarded by mu, as all that follows.
@@ -86,7 +88,7 @@ func (l *library) vipOpen(ctx context.Context, r *record) error {
 }
 
 // vipClose closes a NIC with all that it has, whose handles end.
-func (l *library) vipClose(_ context.Context, r *record) error {
+func (l *library) vipClose(ctx context.Context, r *record) error {
 	const op = "close a NIC"
 	v, err := l.nic(r, op)
 	if err != nil {
@@ -96,8 +98,18 @@ func (l *library) vipClose(_ context.Context, r *record) error {
 		return stale(op, "NIC")
 	}
 	err = v.n.Close()
+	l.endAll(v)
+	for i := range l.vipl.streams { // v.mu is not held: a handler may need it
+		l.vipl.streams[i].end(ctx, func(e *viplEvent) bool { return e.nic == v.handle }, r.in[1] == 0)
+	}
+	return err
+}
+
+// endAll ends all handles of a NIC that is closed.
+func (l *library) endAll(v *viplNIC) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.ended.Store(true)
 	for t := range v.tags {
 		l.vipl.tags.remove(t.handle)
 	}
@@ -112,10 +124,6 @@ func (l *library) vipClose(_ context.Context, r *record) error {
 		l.vipl.conns.remove(c.handle)
 	}
 	l.vipl.forget(v)
-	for i := range l.vipl.streams {
-		l.vipl.streams[i].drop(v.handle)
-	}
-	return err
 }
 
 func (l *library) vipCheckNIC(_ context.Context, r *record) error {

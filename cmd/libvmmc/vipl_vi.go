@@ -22,6 +22,7 @@ type viplVI struct {
 	handle C.uint64_t
 	tag    atomic.Pointer[viplTag]
 	user   atomic.Uint64 // VipSetUserData
+	ended  atomic.Bool   // reports whether it is destroyed
 	queues [2]viplQueue  // that of SENDs, that of receives
 
 	peerMu sync.Mutex
@@ -91,7 +92,7 @@ func (l *library) vipNewVI(_ context.Context, r *record) error {
 	return nil
 }
 
-func (l *library) vipEndVI(_ context.Context, r *record) error {
+func (l *library) vipEndVI(ctx context.Context, r *record) error {
 	x, err := l.viOf(r, "destroy a VI")
 	if err != nil {
 		return err
@@ -104,6 +105,10 @@ func (l *library) vipEndVI(_ context.Context, r *record) error {
 	x.nic.mu.Lock()
 	delete(x.nic.vis, x.vi)
 	x.nic.mu.Unlock()
+	x.ended.Store(true)
+	l.vipl.streams[C.VMMCB_VIP_NOTIFIES].end(ctx, func(e *viplEvent) bool {
+		return e.kind == C.VMMCB_VIP_DESCRIPTOR && e.vi == x.handle
+	}, r.in[1] == 0)
 	return nil
 }
 

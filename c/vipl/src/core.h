@@ -27,5 +27,6 @@ static inline uint64_t vipl_limit(VIP_ULONG ms) {
 
 /* events.c */
 int vipl_start_thread(unsigned stream);
+uint64_t vipl_in_handler(void); /* 1 on the threads of handlers */
 
 #endif

@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "core.h"
 
@@ -13,6 +14,10 @@ static struct {
 } streams[VMMCB_VIP_STREAMS] = {{PTHREAD_MUTEX_INITIALIZER, 0}, {PTHREAD_MUTEX_INITIALIZER, 0}};
 
 static void *run(void *stream);
+
+static __thread uint64_t handling; /* 1 on the threads of handlers */
+
+uint64_t vipl_in_handler(void) { return handling; }
 
 static int make(uintptr_t stream) {
     pthread_t id;
@@ -54,14 +59,17 @@ static void call(const struct vmmcb_event *e) {
 
 static void *run(void *stream) {
     pthread_cleanup_push(replace, stream);
+    handling = 1;
     for (;;) {
         struct vmmcb_event e;
         struct vmmcp_call c = {
             .op = VMMCB_VIP_EVENT, .in = {(uintptr_t)stream}, .room = &e, .room_len = sizeof e};
-        if (vipl_run(&c) != VIP_SUCCESS) {
-            break;
+        if (vipl_run(&c) == VIP_SUCCESS) {
+            call(&e);
+        } else { /* no memory for a record: handlers must run when there is some again */
+            struct timespec pause = {0, 10 * 1000 * 1000};
+            nanosleep(&pause, NULL);
         }
-        call(&e);
     }
     pthread_cleanup_pop(0);
     return NULL;

@@ -28,7 +28,7 @@ API VIP_RETURN VipOpenNic(const VIP_CHAR *DeviceName, VIP_NIC_HANDLE *NicHandle)
 }
 
 API VIP_RETURN VipCloseNic(VIP_NIC_HANDLE NicHandle) {
-    struct vmmcp_call c = {.op = VMMCB_VIP_CLOSE, .in = {BITS(NicHandle)}};
+    struct vmmcp_call c = {.op = VMMCB_VIP_CLOSE, .in = {BITS(NicHandle), vipl_in_handler()}};
     return vipl_run(&c);
 }
 

@@ -121,7 +121,7 @@ API VIP_RETURN VipCreateCQ(VIP_NIC_HANDLE NicHandle, VIP_ULONG EntryCount,
 }
 
 API VIP_RETURN VipDestroyCQ(VIP_CQ_HANDLE CQHandle) {
-    struct vmmcp_call c = {.op = VMMCB_VIP_END_CQ, .in = {BITS(CQHandle)}};
+    struct vmmcp_call c = {.op = VMMCB_VIP_END_CQ, .in = {BITS(CQHandle), vipl_in_handler()}};
     return vipl_run(&c);
 }
 

@@ -54,7 +54,7 @@ API VIP_RETURN VipCreateVi(VIP_NIC_HANDLE NicHandle, VIP_VI_ATTRIBUTES *ViAttrib
 }
 
 API VIP_RETURN VipDestroyVi(VIP_VI_HANDLE ViHandle) {
-    struct vmmcp_call c = {.op = VMMCB_VIP_END_VI, .in = {BITS(ViHandle)}};
+    struct vmmcp_call c = {.op = VMMCB_VIP_END_VI, .in = {BITS(ViHandle), vipl_in_handler()}};
     return vipl_run(&c);
 }
 

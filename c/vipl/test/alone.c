@@ -435,3 +435,66 @@ void waits(struct end *e) {
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
+
+/* Handlers that run while their object ends. */
+static struct {
+    int begun, ended, ends_it; /* ends_it: 1: the handler destroys the VI, 2: it closes the NIC */
+} slow;
+
+static void on_slow(void *context, VIP_NIC_HANDLE n, VIP_VI_HANDLE vi, VIP_DESCRIPTOR *d) {
+    (void)context, (void)d;
+    __atomic_fetch_add(&slow.begun, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 100; i++) {
+        nap();
+    }
+    if (slow.ends_it == 1) {
+        OK(VipDestroyVi(vi));
+    } else if (slow.ends_it == 2) {
+        OK(VipCloseNic(n));
+    }
+    __atomic_fetch_add(&slow.ended, 1, __ATOMIC_SEQ_CST);
+}
+
+static int await_count(int *count, int n) {
+    for (int i = 0; i < LIMIT && __atomic_load_n(count, __ATOMIC_SEQ_CST) < n; i++) {
+        nap();
+    }
+    return __atomic_load_n(count, __ATOMIC_SEQ_CST) == n;
+}
+
+/* No handler of an object runs, or begins, when the call that ends the object has returned. */
+void handlers(struct end *e) {
+    VIP_MEM_ATTRIBUTES ma = {NULL, VIP_FALSE, VIP_FALSE};
+    for (int k = 0; k < 4; k++) {
+        struct end o = *e;
+        VIP_VI_HANDLE vi;
+        OK(VipOpenNic("nic0", &o.nic));
+        OK(VipCreatePtag(o.nic, &o.tag));
+        ma.Ptag = o.tag;
+        OK(VipRegisterMem(o.nic, o.mem, DATA + MANY * sizeof(big), &ma, &o.handle));
+        vi = new_vi(&o, VIP_SERVICE_UNRELIABLE);
+        slow.begun = slow.ended = 0;
+        slow.ends_it = k < 2 ? 0 : k - 1;
+        for (int i = 0; i < 2; i++) { /* the VI is not connected: a SEND is complete at once */
+            VIP_DESCRIPTOR *d = fill(&o, NULL, 0, 0, 8);
+            OK(VipPostSend(vi, d, o.handle));
+            OK(VipSendNotify(vi, NULL, on_slow));
+        }
+        CHECK(await_count(&slow.begun, 1));
+        if (k == 0) {
+            OK(VipDestroyVi(vi));
+        } else if (k == 1) {
+            OK(VipCloseNic(o.nic));
+        } else { /* the handler does it, and is not waited for */
+            CHECK(await_count(&slow.ended, 1));
+        }
+        CHECK(__atomic_load_n(&slow.ended, __ATOMIC_SEQ_CST) == 1);
+        for (int i = 0; i < 50; i++) {
+            nap();
+        }
+        CHECK(__atomic_load_n(&slow.begun, __ATOMIC_SEQ_CST) == 1);
+        if (k % 2 == 0) {
+            OK(VipCloseNic(o.nic));
+        }
+    }
+}
