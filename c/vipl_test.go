@@ -96,7 +96,7 @@ func viplPair(t *testing.T, test string) {
 }
 
 func TestVIPLAlone(t *testing.T) {
-	for _, test := range []string{"nic", "memory", "vis", "queues", "names", "waits", "handlers"} {
+	for _, test := range []string{"nic", "memory", "vis", "queues", "names", "waits", "handlers", "closes"} {
 		t.Run(test, func(t *testing.T) { viplAlone(t, test) })
 	}
 }

@@ -39,9 +39,10 @@ func (l *library) vipNewCQ(_ context.Context, r *record) error {
 	if x.handle, err = l.vipl.cqs.add(x); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, c.Destroy())
 	}
-	v.mu.Lock()
-	v.cqs[c] = x
-	v.mu.Unlock()
+	if !v.keep(func() { v.cqs[c] = x }) {
+		l.vipl.cqs.remove(x.handle)
+		return stale(op, "NIC")
+	}
 	r.out[1] = x.handle
 	return nil
 }

@@ -105,6 +105,18 @@ func (l *library) vipClose(ctx context.Context, r *record) error {
 	return err
 }
 
+// keep runs record, which records what the NIC has. It reports false for a NIC that was closed
+// meanwhile: the handle that a call has just made must end then, as endAll has not seen it.
+func (v *viplNIC) keep(record func()) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended.Load() {
+		return false
+	}
+	record()
+	return true
+}
+
 // endAll ends all handles of a NIC that is closed.
 func (l *library) endAll(v *viplNIC) {
 	v.mu.Lock()
@@ -114,7 +126,7 @@ func (l *library) endAll(v *viplNIC) {
 		l.vipl.tags.remove(t.handle)
 	}
 	for _, vi := range v.vis {
-		vi.endLimit()
+		vi.endLimit(vi.currentLimit())
 		l.vipl.vis.remove(vi.handle)
 	}
 	for _, c := range v.cqs {
@@ -166,9 +178,10 @@ func (l *library) vipNewTag(_ context.Context, r *record) error {
 	if x.handle, err = l.vipl.tags.add(x); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, t.Destroy())
 	}
-	v.mu.Lock()
-	v.tags[x] = struct{}{}
-	v.mu.Unlock()
+	if !v.keep(func() { v.tags[x] = struct{}{} }) {
+		l.vipl.tags.remove(x.handle)
+		return stale(op, "NIC")
+	}
 	r.out[1] = x.handle
 	return nil
 }
@@ -373,9 +386,10 @@ func (l *library) vipListen(ctx context.Context, r *record) error {
 	if c.handle, err = l.vipl.conns.add(c); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, q.Reject())
 	}
-	v.mu.Lock()
-	v.conns[c] = struct{}{}
-	v.mu.Unlock()
+	if !v.keep(func() { v.conns[c] = struct{}{} }) {
+		l.vipl.conns.remove(c.handle)
+		return stale(op, "NIC")
+	}
 	r.out[1] = c.handle
 	r.data_len = 0
 	r.giveAttributes(q.Attributes, nil)

@@ -26,8 +26,11 @@ type viplVI struct {
 	queues [2]viplQueue  // that of SENDs, that of receives
 
 	peerMu sync.Mutex
-	limit  context.CancelFunc // of the last request of a peer. Guarded by peerMu.
+	limit  *viplLimit // of the last request of a peer, or nil. Guarded by peerMu.
 }
+
+// viplLimit is the time limit of a request of a peer.
+type viplLimit struct{ end context.CancelFunc }
 
 // viplQueue is a queue of a VI, as far as package via does not have it.
 type viplQueue struct {
@@ -85,9 +88,10 @@ func (l *library) vipNewVI(_ context.Context, r *record) error {
 	if x.handle, err = l.vipl.vis.add(x); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, vi.Destroy())
 	}
-	v.mu.Lock()
-	v.vis[vi] = x
-	v.mu.Unlock()
+	if !v.keep(func() { v.vis[vi] = x }) {
+		l.vipl.vis.remove(x.handle)
+		return stale(op, "NIC")
+	}
 	r.out[1] = x.handle
 	return nil
 }
@@ -100,7 +104,7 @@ func (l *library) vipEndVI(ctx context.Context, r *record) error {
 	if err := x.vi.Destroy(); err != nil {
 		return err
 	}
-	x.endLimit()
+	x.endLimit(x.currentLimit())
 	l.vipl.vis.remove(x.handle)
 	x.nic.mu.Lock()
 	delete(x.nic.vis, x.vi)
@@ -209,22 +213,32 @@ func (l *library) vipPeer(_ context.Context, r *record) error {
 		local.Host = x.nic.n.Attributes().Address
 	}
 	ctx, cancel := within(context.Background(), r.in[1])
+	x.peerMu.Lock() // over both, so that the limit is there when another thread takes the outcome
+	defer x.peerMu.Unlock()
 	if err := x.vi.ConnectPeer(ctx, local, remote); err != nil {
 		cancel()
 		return err
 	}
-	x.peerMu.Lock()
-	x.limit = cancel
-	x.peerMu.Unlock()
+	if x.limit != nil { // of an earlier request, which is over
+		x.limit.end()
+	}
+	x.limit = &viplLimit{cancel}
 	return nil
 }
 
-// endLimit ends the time limit of a request whose outcome is known.
-func (x *viplVI) endLimit() {
+func (x *viplVI) currentLimit() *viplLimit {
 	x.peerMu.Lock()
 	defer x.peerMu.Unlock()
-	if x.limit != nil {
-		x.limit()
+	return x.limit
+}
+
+// endLimit ends the time limit of a request whose outcome is known, unless a later request has
+// another one.
+func (x *viplVI) endLimit(limit *viplLimit) {
+	x.peerMu.Lock()
+	defer x.peerMu.Unlock()
+	if limit != nil && x.limit == limit {
+		limit.end()
 		x.limit = nil
 	}
 }
@@ -235,6 +249,7 @@ func (l *library) vipPeerTake(ctx context.Context, r *record) error {
 	if err != nil {
 		return err
 	}
+	limit := x.currentLimit()
 	var attr via.VIAttributes
 	if r.in[1] != 0 {
 		attr, err = x.vi.ConnectPeerWait(ctx)
@@ -242,7 +257,7 @@ func (l *library) vipPeerTake(ctx context.Context, r *record) error {
 		attr, err = x.vi.ConnectPeerDone()
 	}
 	if viplCode(err) != via.ErrNotDone && viplCode(err) != via.ErrInvalidState {
-		x.endLimit()
+		x.endLimit(limit)
 	}
 	if err == nil {
 		r.giveAttributes(attr, nil)

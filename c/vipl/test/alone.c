@@ -498,3 +498,52 @@ void handlers(struct end *e) {
         }
     }
 }
+
+/* A NIC that closes while another thread makes things of it. */
+static struct {
+    VIP_NIC_HANDLE nic;
+    VIP_PROTECTION_HANDLE tag;
+    VIP_VI_HANDLE vis[1024];
+    VIP_CQ_HANDLE cqs[1024];
+    int n, m, begun;
+} making;
+
+static void *make_things(void *end) {
+    VIP_VI_ATTRIBUTES a = attributes(end, VIP_SERVICE_UNRELIABLE);
+    a.Ptag = making.tag;
+    while (making.n < 1024 && VipCreateVi(making.nic, &a, NULL, NULL, &making.vis[making.n]) == 0) {
+        making.n++;
+        __atomic_store_n(&making.begun, 1, __ATOMIC_SEQ_CST);
+        if (VipCreateCQ(making.nic, 1, &making.cqs[making.m]) != VIP_SUCCESS) {
+            break;
+        }
+        making.m++;
+    }
+    __atomic_store_n(&making.begun, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* No handle outlives the NIC that it is of. */
+void closes(struct end *e) {
+    for (int k = 0; k < 300; k++) {
+        VIP_VI_STATE s;
+        VIP_VI_HANDLE vi;
+        VIP_BOOLEAN recv;
+        pthread_t id;
+        memset(&making, 0, sizeof making);
+        OK(VipOpenNic("nic0", &making.nic));
+        OK(VipCreatePtag(making.nic, &making.tag));
+        CHECK(pthread_create(&id, NULL, make_things, e) == 0);
+        while (!__atomic_load_n(&making.begun, __ATOMIC_SEQ_CST)) {
+            sched_yield();
+        }
+        OK(VipCloseNic(making.nic));
+        CHECK(pthread_join(id, NULL) == 0 && making.n > 0);
+        for (int i = 0; i < making.n; i++) {
+            WANT(VipQueryVi(making.vis[i], &s, NULL, NULL, NULL), VIP_INVALID_PARAMETER);
+        }
+        for (int i = 0; i < making.m; i++) {
+            WANT(VipCQDone(making.cqs[i], &vi, &recv), VIP_INVALID_PARAMETER);
+        }
+    }
+}

@@ -9,7 +9,7 @@ const struct test tests[] = {
     {"completions", completions, 1}, {"notifies", notifies, 1}, {"ends", ends, 1},
     {"killed", killed, 1},     {"crowd", crowd, 1},       {"peers", peers, 1},
     {"waits", waits, 0},       {"threads", threads, 1},   {"pages", pages, 1},
-    {"gone", gone, 1},         {"handlers", handlers, 0},
+    {"gone", gone, 1},         {"handlers", handlers, 0}, {"closes", closes, 0},
     {NULL, NULL, 0},
 };
 

@@ -120,6 +120,7 @@ void crowd(struct end *e);
 void pages(struct end *e);
 void gone(struct end *e);
 void handlers(struct end *e);
+void closes(struct end *e);
 void peers(struct end *e);
 void waits(struct end *e);
 void threads(struct end *e);
