@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
@@ -142,5 +143,73 @@ func TestKilled(t *testing.T) {
 			_, err = r.Wait(ctx)
 			return err
 		})
+	})
+}
+
+// Waiters that only poll, without a pause or with one, learn that a rank has gone.
+func TestPollersLearnOfDeath(t *testing.T) {
+	overWays(t, func(t *testing.T, w way) {
+		es := job(t, w, 3)
+		a, b, c := es[0], es[1], es[2]
+		ctx := within(t)
+		stop := make(chan struct{})
+		var chatter, pollers sync.WaitGroup
+		for k := range 3 {
+			r, err := a.Irecv(a.from(1, k), make([]byte, 8))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pollers.Go(func() {
+				for !r.Done() {
+					if ctx.Err() != nil {
+						t.Error("it is never over")
+						return
+					}
+					if k == 0 {
+						time.Sleep(100 * time.Microsecond)
+					}
+				}
+				if !isClass(r.err, ErrProcFailed) {
+					t.Errorf("it is over with %v", r.err)
+				}
+			})
+		}
+		chatter.Go(func() { // another rank has the engine always be busy
+			for last := 0; last == 0; {
+				select {
+				case <-stop:
+					last = 1
+				default:
+				}
+				if err := c.Send(ctx, c.to(0, 9), make([]byte, last), Standard); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		chatter.Go(func() {
+			for last := 0; last == 0; {
+				st, err := a.Recv(ctx, a.from(2, 9), make([]byte, 1))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				last = st.Bytes
+			}
+		})
+		time.Sleep(20 * time.Millisecond) // the waiters have polled for a while
+		if err := b.release(); err != nil {
+			t.Error(err)
+		}
+		pollers.Wait()
+		close(stop)
+		chatter.Wait()
+		// The rank that is gone does not come to Finalize.
+		for _, e := range []*Engine{a, c} {
+			if err := e.release(); err != nil {
+				t.Error(err)
+			}
+		}
+		clear(es)
 	})
 }

@@ -29,12 +29,24 @@ type Engine struct {
 	gone       func(rank int, err error)
 	polled     []Port // those that are worth to poll
 
+	// Which goroutine notices what:
+	//   - A packet that arrives is taken by a waiter that polls. When waiters have polled since the
+	//     progress goroutine last looked, and none is parked, that goroutine sleeps for lookAgain, so
+	//     that it does not take the packet from the waiters. It takes what they have left.
+	//   - In all other cases the progress goroutine waits for the words of all rings, and takes what
+	//     arrives. A waiter that parks ends the sleep: it counts itself in parked, and then looks at
+	//     timed (attend). The progress goroutine sets timed, and then looks at parked. So at least
+	//     one of the two sees the other.
+	//   - Only the progress goroutine notices that a rank has ended, however much waiters poll and
+	//     other ranks send: at once while it waits for words, and each lookAgain otherwise.
+	//   - release sets ending, and then waits until pollers is 0. A waiter that polls counts itself in
+	//     pollers, and then looks at ending. So none reads words of a ring that is closed.
 	polls   atomic.Uint32 // how often waiters have polled
 	pollers atomic.Int32  // waiters that are polling: they read the rings' words without the lock
 	ending  atomic.Bool   // reports whether the words must not be read any more
 	parked  atomic.Int32  // waiters that do not poll
-	timed   atomic.Bool   // reports whether the progress goroutine looks now and then
-	wakeUp  chan struct{} // wakes it
+	timed   atomic.Bool   // reports whether the progress goroutine sleeps for lookAgain, or is about to
+	wakeUp  chan struct{} // ends that sleep
 
 	mu        sync.Mutex // The lock of all that follows, and of what the peers and requests have.
 	q         queues
@@ -234,7 +246,8 @@ func (e *Engine) NewContext() uint64 {
 	return uint64(e.rank)<<33 | uint64(e.contexts)<<1
 }
 
-// lookAgain is how often the progress goroutine looks while waiters poll.
+// lookAgain is how often the progress goroutine looks while waiters poll, and how often it looks for
+// ranks that have ended while it has something else to do.
 const lookAgain = time.Millisecond
 
 // progress takes what arrives while no waiter polls, and notices that a rank has ended.
@@ -243,9 +256,14 @@ func (e *Engine) progress() {
 	defer timer.Stop()
 	var ws []vmmc.Watch
 	var of []*peer
+	looked := time.Now()
 	for polls := e.polls.Load(); ; {
 		e.mu.Lock()
 		e.pollAll()
+		if now := time.Now(); now.Sub(looked) >= lookAgain {
+			looked = now
+			e.failEnded()
+		}
 		ws, of = ws[:0], of[:0]
 		for _, pr := range e.peers {
 			if pr.port != nil && pr.err == nil {
@@ -335,6 +353,23 @@ func (e *Engine) pollAll() {
 			continue
 		}
 		pr.pump()
+	}
+}
+
+// failEnded fails the peers whose connection has ended, after it has taken what they had sent.
+func (e *Engine) failEnded() {
+	if e.closed {
+		return
+	}
+	for _, pr := range e.peers {
+		if pr.port == nil || pr.err != nil || !pr.port.Ended() {
+			continue
+		}
+		if err := pr.port.Poll(); err != nil {
+			pr.fail(err)
+			continue
+		}
+		pr.fail(pr.port.Err())
 	}
 }
 

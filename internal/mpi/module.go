@@ -42,6 +42,8 @@ type Port interface {
 	News() bool
 	// Watches are the words that change when there are news. They end with the connection.
 	Watches() []vmmc.Watch
+	// Ended reports whether the connection has ended. All that arrives has arrived then.
+	Ended() bool
 	// Err is why the connection has ended.
 	Err() error
 	// Polled reports whether it is worth to poll: news are seen without a system call.

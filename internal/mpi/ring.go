@@ -151,6 +151,16 @@ func (r *ring) MaxPacket() int { return min(32<<10, r.size/8) - headerSize }
 // Polled reports whether the ring is in mapped memory.
 func (r *ring) Polled() bool { return r.m.mapped }
 
+// Ended reports whether the import has.
+func (r *ring) Ended() bool {
+	select {
+	case <-r.im.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // Err is that of the import.
 func (r *ring) Err() error { return r.im.Err() }
 
