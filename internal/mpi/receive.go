@@ -2,6 +2,7 @@ package mpi
 
 import (
 	"context"
+	"math"
 	"slices"
 )
 
@@ -57,7 +58,7 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
 	r.setPeer(e.peerOf(s))
 	source, tag := int32(s.Source), int32(s.Tag)
-	if i := e.q.findUnexpected(s.Context, source, tag); i != 0 {
+	if i := e.findUnexpected(s); i != 0 {
 		v := e.q.at(i).get()
 		e.q.remove(unexpected, i)
 		r.take(&v)
@@ -215,6 +216,11 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 		}
 		pr.acked = h.matched
 	}
+	if h.kind == kindEager || h.kind == kindRTS {
+		if err := pr.checkEnvelope(h); err != nil {
+			return err
+		}
+	}
 	switch h.kind {
 	case kindEager:
 		return pr.eagerArrived(h, data)
@@ -223,7 +229,11 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 			context: h.context, source: h.source, tag: h.tag, length: h.length,
 			kind: entryRTS, rank: pr.rank, request: h.sreq,
 		}
-		if i := e.q.findPosted(h.context, h.source, h.tag); i != 0 {
+		i, err := pr.findPosted(h)
+		if err != nil {
+			return err
+		}
+		if i != 0 {
 			r := e.takePosted(i)
 			r.peer = pr
 			r.status = Status{Source: int(h.source), Tag: int(h.tag), Bytes: int(h.length)}
@@ -241,13 +251,75 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 	return pr.violation("a packet of kind %d", h.kind)
 }
 
+// maxLength bounds the length of a message that a rank announces. No memory is as long, and Status
+// has it as an int.
+const maxLength = math.MaxInt / 2
+
+// checkEnvelope refuses what no rank sends: a program would get it in a Status.
+func (pr *peer) checkEnvelope(h *Header) error {
+	switch {
+	case h.length > maxLength:
+		return pr.violation("a message of %d bytes", h.length)
+	case h.source < 0 || int(h.source) >= pr.e.size:
+		return pr.violation("a message of rank %d of a communicator, in a job of %d ranks", h.source, pr.e.size)
+	}
+	return nil
+}
+
+// checkSource is an error unless the peer is a rank of a communicator, given as ranks in the job. A message
+// that has arrived early is of a communicator that this rank may not have yet. So this is checked
+// when the message meets a receive or a probe.
+func (pr *peer) checkSource(group []int, source int32) error {
+	if int(source) >= len(group) || group[source] != pr.rank {
+		return pr.violation("it sends as rank %d of a communicator of %d ranks, and is another one", source, len(group))
+	}
+	return nil
+}
+
+// findPosted returns the first receive that takes a message which arrives, or 0.
+func (pr *peer) findPosted(h *Header) (uint32, error) {
+	e := pr.e
+	i := e.q.findPosted(h.context, h.source, h.tag)
+	if i == 0 {
+		return 0, nil
+	}
+	return i, pr.checkSource(e.requests[e.q.at(i).request()].group, h.source)
+}
+
+// findUnexpected returns the first message that a receive takes, or 0. It drops those whose sender
+// sends as another rank, and fails the sender.
+func (e *Engine) findUnexpected(s *Source) uint32 {
+	for {
+		i := e.q.findUnexpected(s.Context, int32(s.Source), int32(s.Tag))
+		if i == 0 {
+			return 0
+		}
+		v := e.q.at(i).get()
+		pr := e.peers[v.rank]
+		err := pr.checkSource(s.Group, v.source)
+		if err == nil {
+			return i
+		}
+		e.q.remove(unexpected, i)
+		if v.kind == entryEager {
+			e.q.load(nil, v.cell)
+			pr.held -= cellsOf(int(v.length))
+		}
+		pr.fail(err)
+	}
+}
+
 func (pr *peer) eagerArrived(h *Header, data []byte) error {
 	e := pr.e
 	if uint64(len(data)) != h.length || len(data) > MaxEager {
 		return pr.violation("an eager message of %d bytes in a packet of %d", h.length, len(data))
 	}
 	n := cellsOf(len(data))
-	if i := e.q.findPosted(h.context, h.source, h.tag); i != 0 {
+	i, err := pr.findPosted(h)
+	if err != nil {
+		return err
+	}
+	if i != 0 {
 		r := e.takePosted(i)
 		r.status = Status{Source: int(h.source), Tag: int(h.tag), Bytes: len(data)}
 		err := r.truncated(h.length)
@@ -309,6 +381,13 @@ func (e *Engine) addUnexpected(v *envelope) error {
 		if r.v.context != v.context || !fits(r.v.source, r.v.tag, v.source, v.tag) {
 			i++
 			continue
+		}
+		if err := e.peers[v.rank].checkSource(r.group, v.source); err != nil {
+			if v.kind == entryEager {
+				e.q.load(nil, v.cell)
+				e.peers[v.rank].held -= cellsOf(int(v.length))
+			}
+			return err
 		}
 		e.probers = slices.Delete(e.probers, i, i+1)
 		r.status = Status{Source: int(v.source), Tag: int(v.tag), Bytes: int(v.length)}
@@ -385,7 +464,7 @@ func (e *Engine) probe(s *Source, take bool) (*Status, *Message, error) {
 	if e.closed {
 		return nil, nil, Fail(ErrOther, "", "MPI is finalized")
 	}
-	i := e.q.findUnexpected(s.Context, int32(s.Source), int32(s.Tag))
+	i := e.findUnexpected(s)
 	if i == 0 {
 		return nil, nil, nil
 	}
