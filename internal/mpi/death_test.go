@@ -146,12 +146,27 @@ func TestKilled(t *testing.T) {
 	})
 }
 
+// oftenPolled is a port of which each look counts as that of a waiter. So the progress goroutine sees
+// that waiters poll, however the test's goroutines are scheduled.
+type oftenPolled struct {
+	Port
+	e *Engine
+}
+
+func (p oftenPolled) News() bool {
+	p.e.polls.Add(1)
+	return p.Port.News()
+}
+
 // Waiters that only poll, without a pause or with one, learn that a rank has gone.
 func TestPollersLearnOfDeath(t *testing.T) {
 	overWays(t, func(t *testing.T, w way) {
 		es := job(t, w, 3)
 		a, b, c := es[0], es[1], es[2]
 		ctx := within(t)
+		a.mu.Lock()
+		a.peers[2].port = oftenPolled{a.peers[2].port, a}
+		a.mu.Unlock()
 		stop := make(chan struct{})
 		var chatter, pollers sync.WaitGroup
 		for k := range 3 {
@@ -189,12 +204,18 @@ func TestPollersLearnOfDeath(t *testing.T) {
 		})
 		chatter.Go(func() {
 			for last := 0; last == 0; {
-				st, err := a.Recv(ctx, a.from(2, 9), make([]byte, 1))
+				r, err := a.Irecv(a.from(2, 9), make([]byte, 1))
+				for err == nil && !r.Done() {
+					err = ctx.Err() // it polls, because a waiter that parks would hide the fault
+				}
+				if err == nil {
+					err = r.err
+				}
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				last = st.Bytes
+				last = r.status.Bytes
 			}
 		})
 		time.Sleep(20 * time.Millisecond) // the waiters have polled for a while
