@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,8 +52,8 @@ type Engine struct {
 	mu        sync.Mutex // The lock of all that follows, and of what the peers and requests have.
 	q         queues
 	peers     []*peer // by rank; the own one has no port
-	requests  []*Request
-	freed     []uint32   // indexes of requests that are over
+	requests  []slot
+	freed     []uint32   // slots of requests that are over
 	pool      []*Request // of calls that have returned
 	waiters   []*waiter  // that are not in use
 	probers   []*Request // probes that wait
@@ -126,7 +127,7 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.modules = []Module{newRingModule(e, moduleNames[0], true), newRingModule(e, moduleNames[1], false)}
-	e.requests = make([]*Request, 1) // index 0 is none
+	e.requests = make([]slot, 1) // index 0 is none
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.release())
@@ -382,7 +383,8 @@ func (e *Engine) pumpAll() {
 	}
 }
 
-// fail notes that a rank is gone: all that waits for it fails.
+// fail notes that a rank is gone: all that waits for it fails. Requests of a collective fail too if
+// their own peer lives. That peer can still name them: they are abandoned.
 func (pr *peer) fail(err error) {
 	e := pr.e
 	if pr.err != nil {
@@ -401,9 +403,13 @@ func (pr *peer) fail(err error) {
 			e.q.remove(unexpected, i)
 		}
 	})
-	for _, r := range e.requests {
-		if r != nil && r.concerns(pr) {
+	for _, s := range e.requests {
+		switch r := s.r; {
+		case r == nil || !r.concerns(pr):
+		case r.peer == pr:
 			r.fail(e.errGone(pr.rank))
+		default:
+			r.abandon(e.errGone(pr.rank))
 		}
 	}
 	for i := len(e.probers) - 1; i >= 0; i-- {
@@ -415,7 +421,8 @@ func (pr *peer) fail(err error) {
 }
 
 // Finish waits until all ranks have called it, and ends the engine. What was sent before is
-// received before. It may be called again after an error of the context.
+// received before, but for sends that were given up before a receive has matched them. It may be
+// called again after an error of the context.
 func (e *Engine) Finish(ctx context.Context) error {
 	for {
 		e.mu.Lock()
@@ -423,19 +430,16 @@ func (e *Engine) Finish(ctx context.Context) error {
 			e.mu.Unlock()
 			return Fail(ErrOther, "", "MPI is finalized already")
 		}
-		var r *Request // one whose message has not left
-		for _, o := range e.requests {
-			if o != nil && o.kind == sending && !o.peer.lost() {
-				r = o
-				break
-			}
-		}
+		wait := slices.ContainsFunc(e.requests, func(s slot) bool { return s.r != nil && s.r.mustLeave() })
 		e.mu.Unlock()
-		if r == nil {
+		if !wait {
 			break
 		}
-		if err := r.awaitLeft(ctx); err != nil {
-			return err
+		e.step()
+		select {
+		case <-ctx.Done():
+			return contextError(ctx, "wait until all messages have left")
+		case <-time.After(time.Millisecond):
 		}
 	}
 	e.mu.Lock()
@@ -457,13 +461,19 @@ func (e *Engine) Finish(ctx context.Context) error {
 	return errors.Join(err, e.release())
 }
 
+// mustLeave reports whether Finish waits for a request: a send to a living rank. No receive may ever
+// match one that was given up, and the program has no request to cancel.
+func (r *Request) mustLeave() bool {
+	return r.kind == sending && !r.peer.lost() && (!r.abandoned || r.state != left)
+}
+
 // release ends the engine.
 func (e *Engine) release() error {
 	e.mu.Lock()
 	e.closed, e.finishing = true, true
-	for _, r := range e.requests {
-		if r != nil {
-			r.fail(Fail(ErrRequest, "", "MPI is finalized"))
+	for _, s := range e.requests {
+		if s.r != nil {
+			s.r.fail(Fail(ErrRequest, "", "MPI is finalized"))
 		}
 	}
 	for _, r := range e.probers {
@@ -511,8 +521,8 @@ func (e *Engine) Stats() (s Stats) {
 	for _, pr := range e.peers {
 		s.Cells += int(pr.held)
 	}
-	for _, r := range e.requests {
-		if r != nil {
+	for _, o := range e.requests {
+		if o.r != nil {
 			s.Requests++
 		}
 	}

@@ -82,6 +82,9 @@ func job(t testing.TB, w way, size int) []*Engine {
 			if t.Failed() { // others may wait for ever
 				return e.release()
 			}
+			if e.closed { // the test has finished it
+				return nil
+			}
 			return e.Finish(ctx)
 		})
 		for _, g := range gs {

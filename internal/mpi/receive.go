@@ -32,7 +32,7 @@ func (e *Engine) Recv(ctx context.Context, s *Source, buf []byte) (Status, error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ended != nil {
-		r.abandonRecv()
+		r.abandon(ended)
 		return Status{}, ended
 	}
 	status, err := r.status, r.err
@@ -54,6 +54,9 @@ func (e *Engine) Irecv(s *Source, buf []byte) (*Request, error) {
 func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	if e.closed {
 		return Fail(ErrOther, "", "MPI is finalized")
+	}
+	if err := e.full(); err != nil {
+		return err
 	}
 	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
 	r.setPeer(e.peerOf(s))
@@ -109,7 +112,7 @@ func (e *Engine) groupGone(group []int) error {
 
 // takePosted takes a posted receive out of its list.
 func (e *Engine) takePosted(i uint32) *Request {
-	r := e.requests[e.q.at(i).request()]
+	r := e.lookUp(e.q.at(i).request())
 	e.q.remove(posted, i)
 	r.entry = 0
 	return r
@@ -135,7 +138,7 @@ func (r *Request) take(v *envelope) {
 		from.release(n)
 		r.finish(nil)
 	case from.port == nil:
-		r.fromSelf(e.requests[v.request], v)
+		r.fromSelf(e.lookUp(v.request), v)
 	default:
 		r.clear(v.request, v.length)
 	}
@@ -194,17 +197,6 @@ func (r *Request) clear(sreq uint32, length uint64) {
 	h.rreq = r.index
 	pr.control = append(pr.control, h)
 	pr.pump()
-}
-
-// abandonRecv has a receive whose caller is gone take nothing, or drop what is arriving.
-func (r *Request) abandonRecv() {
-	switch r.state {
-	case over:
-	case isPosted:
-		r.fail(nil)
-	default:
-		r.buf = nil
-	}
 }
 
 // Deliver takes a packet of the peer.
@@ -283,7 +275,7 @@ func (pr *peer) findPosted(h *Header) (uint32, error) {
 	if i == 0 {
 		return 0, nil
 	}
-	return i, pr.checkSource(e.requests[e.q.at(i).request()].group, h.source)
+	return i, pr.checkSource(e.lookUp(e.q.at(i).request()).group, h.source)
 }
 
 // findUnexpected returns the first message that a receive takes, or 0. It drops those whose sender
@@ -486,7 +478,7 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if err := r.await(ctx); err != nil {
 		r.e.mu.Lock()
 		defer r.e.mu.Unlock()
-		r.abandonRecv()
+		r.abandon(err)
 		return Status{}, err
 	}
 	return r.status, r.err
@@ -502,6 +494,9 @@ func (m *Message) Irecv(buf []byte) (*Request, error) {
 		return nil, Fail(ErrOther, "", "MPI is finalized")
 	case m.taken:
 		return nil, Fail(ErrRequest, "message", "the message was received already")
+	}
+	if err := e.full(); err != nil {
+		return nil, err
 	}
 	m.taken = true
 	r := e.newRequest(false)

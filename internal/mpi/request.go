@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
-	"time"
 )
 
 // Status says which message a request was over with.
@@ -29,6 +28,9 @@ const (
 //	sending:   queued -> left -> streaming -> over; an eager one: queued -> over
 //	receiving: posted -> matched -> over
 //	probes:    posted -> over
+//
+// The state is the protocol's, and a peer can name the request until it is over. Its caller may have
+// been told an error before: see abandon.
 const (
 	queued    = iota + 1 // the envelope waits for room
 	left                 // the envelope is out, and the receiver has not matched it
@@ -42,7 +44,7 @@ const (
 // waited for by one goroutine at a time.
 type Request struct {
 	e      *Engine
-	index  uint32 // in Engine.requests while it is not over
+	index  uint32 // names it in Engine.requests while it is not over
 	kind   int
 	state  int
 	peer   *peer // nil: any source. A match sets it.
@@ -51,17 +53,19 @@ type Request struct {
 	whole  bool  // reports whether it fails if any rank of group is gone
 	sync   bool
 	copied bool // reports whether buf is the engine's, and counts as buffered
-	buf    []byte
-	off    int // how much of the data has come or gone
-	length int // of the message
-	far    uint32
-	entry  uint32 // while it is posted
-	v      envelope
-	status Status
-	err    error
-	msg    *Message
-	done   atomic.Bool // stored last
-	waiter *waiter
+	// abandoned reports whether the caller is gone: buf is the engine's, or nil.
+	abandoned bool
+	buf       []byte
+	off       int // how much of the data has come or gone
+	length    int // of the message
+	far       uint32
+	entry     uint32 // while it is posted
+	v         envelope
+	status    Status
+	err       error
+	msg       *Message
+	done      atomic.Bool // stored last
+	waiter    *waiter
 }
 
 // waiter is what a goroutine sleeps on.
@@ -78,52 +82,98 @@ func (e *Engine) newRequest(pooled bool) *Request {
 	return &Request{e: e}
 }
 
-// recycle gives back a request that no other goroutine has. It is over.
+// recycle gives back a request that no other goroutine has, unless a peer can still name it.
 func (e *Engine) recycle(r *Request) {
+	if r.index != 0 {
+		return
+	}
 	*r = Request{e: e}
 	e.pool = append(e.pool, r)
 }
 
-// register gives a request an index, by which peers name it.
+// slot is a place of Engine.requests. Its generation counts the requests that it has had, so that a
+// peer that names one of them late does not get a later one.
+type slot struct {
+	r          *Request
+	generation uint32
+}
+
+// An index has the number of the slot in its lower bits, and the generation in its upper ones.
+const (
+	slotBits = 24
+	maxSlots = 1 << slotBits
+)
+
+// full is the error of a request that no index is left for.
+func (e *Engine) full() error {
+	if len(e.freed) == 0 && len(e.requests) >= maxSlots {
+		return Fail(ErrOther, "", "%d requests are not over: wait for some of them first", maxSlots-1)
+	}
+	return nil
+}
+
+// register gives a request an index, by which peers name it. The caller has asked full before.
 func (r *Request) register() {
 	e := r.e
 	if r.index != 0 {
 		return
 	}
+	var i uint32
 	if n := len(e.freed); n > 0 {
-		r.index = e.freed[n-1]
+		i = e.freed[n-1]
 		e.freed = e.freed[:n-1]
-		e.requests[r.index] = r
-		return
+	} else {
+		i = uint32(len(e.requests))
+		e.requests = append(e.requests, slot{})
 	}
-	r.index = uint32(len(e.requests))
-	e.requests = append(e.requests, r)
+	s := &e.requests[i]
+	s.r = r
+	r.index = s.generation<<slotBits | i
 }
 
-// lookUp is the request of an index that a peer has named, or nil.
-func (e *Engine) lookUp(i uint32) *Request {
-	if uint64(i) >= uint64(len(e.requests)) {
+// lookUp is the request of an index, or nil if it is over.
+func (e *Engine) lookUp(index uint32) *Request {
+	i := index % maxSlots
+	if uint64(i) >= uint64(len(e.requests)) || e.requests[i].generation != index>>slotBits {
 		return nil
 	}
-	return e.requests[i]
+	return e.requests[i].r
 }
 
-// finish ends a request.
+// unregister takes the index of a request that no peer can name any more.
+func (r *Request) unregister() {
+	if r.index == 0 {
+		return
+	}
+	i := r.index % maxSlots
+	s := &r.e.requests[i]
+	s.r, s.generation = nil, (s.generation+1)%(1<<(32-slotBits))
+	r.e.freed = append(r.e.freed, i)
+	r.index = 0
+}
+
+// finish ends a request that no peer can name any more.
 func (r *Request) finish(err error) {
 	e := r.e
-	if r.index != 0 {
-		e.requests[r.index] = nil
-		e.freed = append(e.freed, r.index)
-		r.index = 0
-	}
+	r.unregister()
 	if r.copied {
-		e.buffered -= len(r.buf) + BufferOverhead
+		e.buffered -= r.length + BufferOverhead
 		if e.bufferFree != nil {
 			close(e.bufferFree)
 			e.bufferFree = nil
 		}
 	}
-	r.state, r.err, r.buf = over, err, nil
+	r.state, r.buf = over, nil
+	r.tell(err)
+}
+
+// tell tells the waiter what the request is over with. Only the first time counts: the caller may
+// read the result since.
+func (r *Request) tell(err error) {
+	if r.done.Load() {
+		return
+	}
+	r.err = err
 	w := r.waiter
 	r.waiter = nil
 	r.done.Store(true)
@@ -135,7 +185,42 @@ func (r *Request) finish(err error) {
 	}
 }
 
-// fail ends a request that is not over with an error.
+// abandon ends a request for its caller at once: the caller is told the error, and its memory is not
+// used any more. A request that a living peer can still name keeps its index until the protocol is
+// over: its data is dropped, or is sent from a copy. Otherwise that peer's packets would name nothing,
+// or another request.
+func (r *Request) abandon(err error) {
+	switch {
+	case r.state == over || r.abandoned:
+		return
+	case r.state == isPosted:
+		r.fail(err)
+		return
+	case r.state == queued:
+		r.peer.queue = slices.DeleteFunc(r.peer.queue, func(o *Request) bool { return o == r })
+		r.finish(err)
+		return
+	case r.kind == receiving:
+		r.buf = nil
+	case !r.copied:
+		r.buf = slices.Clone(r.buf)
+	}
+	r.abandoned = true
+	r.tell(err)
+}
+
+// Abandon gives up a request that the caller does not wait for any more: its memory is not used from
+// now on. A message whose envelope has left is sent all the same, from a copy.
+func (r *Request) Abandon() {
+	if r.done.Load() {
+		return
+	}
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	r.abandon(Fail(ErrPending, "request", "it was given up"))
+}
+
+// fail ends a request that is not over with an error. No peer can name it any more.
 func (r *Request) fail(err error) {
 	if r.state == isPosted && r.entry != 0 {
 		r.e.q.remove(posted, r.entry)
@@ -275,19 +360,6 @@ func (e *Engine) freeWaiter(w *waiter) {
 	default:
 	}
 	e.waiters = append(e.waiters, w)
-}
-
-// awaitLeft waits until a send is over, or its waiter is.
-func (r *Request) awaitLeft(ctx context.Context) error {
-	for !r.done.Load() {
-		r.e.step()
-		select {
-		case <-ctx.Done():
-			return contextError(ctx, "wait until all messages have left")
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return nil
 }
 
 // Wait waits until the request is over, and returns what it is over with. When the context ends the

@@ -54,7 +54,7 @@ func (e *Engine) Send(ctx context.Context, t *Target, buf []byte, mode Mode) err
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ended != nil {
-		r.abandonSend()
+		r.abandon(ended)
 		return ended
 	}
 	err = r.err
@@ -89,6 +89,9 @@ func (e *Engine) Isend(t *Target, buf []byte, mode Mode) (*Request, error) {
 func (e *Engine) target(t *Target) (*peer, error) {
 	if e.closed {
 		return nil, Fail(ErrOther, "", "MPI is finalized")
+	}
+	if err := e.full(); err != nil {
+		return nil, err
 	}
 	pr := e.peers[t.Rank]
 	if pr.err != nil {
@@ -219,6 +222,7 @@ func (e *Engine) sendSelf(pr *peer, r *Request) {
 		e.takePosted(i).fromSelf(r, &v)
 		return
 	}
+	r.state = left
 	n := cellsOf(r.length)
 	if !r.sync && r.length <= MaxEager && pr.held+n <= window {
 		v.kind, v.cell = entryEager, e.q.store(r.buf)
@@ -231,22 +235,8 @@ func (e *Engine) sendSelf(pr *peer, r *Request) {
 		return
 	}
 	v.kind, v.request = entryRTS, r.index
-	r.state = left
 	if err := e.addUnexpected(&v); err != nil {
 		r.finish(err)
-	}
-}
-
-// abandonSend has a send whose caller is gone go on with a copy, or undoes it if its envelope has
-// not left.
-func (r *Request) abandonSend() {
-	switch {
-	case r.state == over:
-	case r.state == queued && r.peer.port != nil:
-		r.peer.queue = slices.DeleteFunc(r.peer.queue, func(o *Request) bool { return o == r })
-		r.finish(nil)
-	default:
-		r.buf = slices.Clone(r.buf)
 	}
 }
 

@@ -1,0 +1,273 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+var errGoneInTest = errors.New("test: the rank is gone")
+
+// loses has a rank find that another one is gone.
+func (e *Engine) loses(rank int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.peers[rank].fail(errGoneInTest)
+}
+
+// inCollective makes a receive one of a collective.
+func (s *Source) inCollective() *Source {
+	s.Collective = true
+	return s
+}
+
+// inCollective makes a send one of a collective.
+func (t *Target) inCollective() *Target {
+	t.Collective = true
+	return t
+}
+
+// lives fails the test if a rank takes another one for gone, or cannot exchange messages with it.
+func lives(t *testing.T, a, b *Engine) {
+	t.Helper()
+	ctx := within(t)
+	for _, n := range []int{0, 100_000} {
+		for _, p := range [][2]*Engine{{a, b}, {b, a}} {
+			s, err := p[0].Isend(p[0].to(p[1].rank, 77), fill(n, 7), Standard)
+			if err != nil {
+				t.Fatalf("rank %d sends to rank %d, which lives: %v", p[0].rank, p[1].rank, err)
+			}
+			in := make([]byte, n)
+			if _, err := p[1].Recv(ctx, p[1].from(p[0].rank, 77), in); err != nil {
+				t.Fatalf("rank %d receives from rank %d, which lives: %v", p[1].rank, p[0].rank, err)
+			}
+			if string(in) != string(fill(n, 7)) {
+				t.Error("other data has arrived")
+			}
+			if _, err := s.Wait(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, e := range []*Engine{a, b} {
+		until(ctx, t, func() bool { e.step(); return e.Stats().Requests == 0 })
+	}
+}
+
+// until waits until a condition holds.
+func until(ctx context.Context, t *testing.T, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		if ctx.Err() != nil {
+			t.Fatal("it does not come to that")
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// A receive that begins after a receive of a collective has failed does not get that one's data.
+func TestFailedReceiveKeepsItsIndex(t *testing.T) {
+	es := job(t, ways[0], 3)
+	a, b := es[0], es[1]
+	const n = 20_000
+	var sends []*Request
+	for tag := 1; tag <= 2; tag++ {
+		s, err := b.Isend(b.to(0, tag), fill(n, tag), Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sends = append(sends, s)
+	}
+	until(within(t), t, func() bool { a.step(); return a.Stats().Unexpected == 2 })
+	b.mu.Lock() // b takes no answers for a while
+	first, err := a.Irecv(a.from(1, 1).inCollective(), make([]byte, n))
+	if err != nil {
+		b.mu.Unlock()
+		t.Fatal(err)
+	}
+	a.loses(2)
+	in := make([]byte, n)
+	second, err := a.Irecv(a.from(1, 2), in)
+	b.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Wait(within(t)); !isClass(err, ErrProcFailed) {
+		t.Errorf("the receive of the collective: %v", err)
+	}
+	if _, err := second.Wait(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if string(in) != string(fill(n, 2)) {
+		t.Error("the second receive has got other data")
+	}
+	for _, s := range sends {
+		if _, err := s.Wait(within(t)); err != nil {
+			t.Error(err)
+		}
+	}
+	lives(t, a, b)
+}
+
+// A receive of a collective that fails while data comes in drops the rest. Its sender lives.
+func TestReceiveFailsWhileDataArrives(t *testing.T) {
+	es := job(t, ways[0], 3)
+	a, b := es[0], es[1]
+	const n = 4 << 20
+	r, err := a.Irecv(a.from(1, 1).inCollective(), make([]byte, n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := within(t)
+	a.mu.Lock()
+	s, err := b.Isend(b.to(0, 1), fill(n, 1), Standard)
+	for err == nil && r.off == 0 && ctx.Err() == nil { // a's lock is held, so it takes packets here alone
+		a.pollAll()
+	}
+	if err == nil {
+		if r.state != matched {
+			t.Errorf("the receive is in state %d", r.state)
+		}
+		a.peers[2].fail(errGoneInTest)
+	}
+	a.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(within(t)); !isClass(err, ErrProcFailed) {
+		t.Errorf("the receive: %v", err)
+	}
+	if _, err := s.Wait(within(t)); err != nil {
+		t.Errorf("the send: %v", err)
+	}
+	lives(t, a, b)
+}
+
+// A send of a collective that fails in any state leaves its receiver in order.
+func TestSendFailsInEachState(t *testing.T) {
+	const n = 8 << 20
+	for _, c := range []struct {
+		name  string
+		state int
+	}{{"queued", queued}, {"left", left}, {"streaming", streaming}} {
+		t.Run(c.name, func(t *testing.T) {
+			es := job(t, ways[0], 3)
+			a, b := es[0], es[1]
+			in := make([]byte, n)
+			r, err := b.Irecv(b.from(0, 1), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := fill(n, 1)
+			ctx := within(t)
+			a.mu.Lock()
+			pr := a.peers[1]
+			if c.state == queued { // no room for the envelope
+				pr.port.(*ring).stalled = true
+			}
+			s := a.newRequest(false)
+			a.startSend(s, a.to(1, 1).inCollective(), pr, out, Standard)
+			for c.state == streaming && s.off == 0 && ctx.Err() == nil {
+				a.pollAll()
+			}
+			if s.state != c.state {
+				t.Errorf("the send is in state %d, want %d", s.state, c.state)
+			}
+			a.peers[2].fail(errGoneInTest)
+			pr.port.(*ring).stalled = false
+			a.mu.Unlock()
+			if _, err := s.Wait(within(t)); !isClass(err, ErrProcFailed) {
+				t.Errorf("the send: %v", err)
+			}
+			clear(out) // it is the caller's again
+			if c.state == queued {
+				if !r.Cancel() {
+					t.Error("a message has come whose send has failed before its envelope left")
+				}
+			} else if _, err := r.Wait(within(t)); err != nil {
+				t.Errorf("the receive: %v", err)
+			} else if string(in) != string(fill(n, 1)) {
+				t.Error("the receive has got other data")
+			}
+			lives(t, a, b)
+		})
+	}
+}
+
+// A blocking send of a collective that fails is not used for another message while its peer names it.
+func TestFailedSendIsNotRecycled(t *testing.T) {
+	es := job(t, ways[0], 3)
+	a, b := es[0], es[1]
+	const n = 100_000
+	failed := make(chan error)
+	go func() { failed <- a.Send(within(t), a.to(1, 1).inCollective(), fill(n, 1), Standard) }()
+	until(within(t), t, func() bool { b.step(); return b.Stats().Unexpected == 1 })
+	a.loses(2)
+	if err := <-failed; !isClass(err, ErrProcFailed) {
+		t.Errorf("the send: %v", err)
+	}
+	again := make(chan error)
+	go func() { again <- a.Send(within(t), a.to(1, 2), fill(n, 2), Standard) }()
+	for _, tag := range []int{2, 1} {
+		in := make([]byte, n)
+		if _, err := b.Recv(within(t), b.from(0, tag), in); err != nil {
+			t.Fatal(err)
+		}
+		if string(in) != string(fill(n, tag)) {
+			t.Errorf("message %d has other data", tag)
+		}
+	}
+	if err := <-again; err != nil {
+		t.Error(err)
+	}
+	lives(t, a, b)
+}
+
+// An index that a peer names late does not name a later request.
+func TestIndexHasAGeneration(t *testing.T) {
+	es := job(t, ways[0], 2)
+	a := es[0]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := a.newRequest(false)
+	old.register()
+	index := old.index
+	if a.lookUp(index) != old {
+		t.Error("an index does not name its request")
+	}
+	old.unregister()
+	r := a.newRequest(false)
+	r.register()
+	if r.index == index || a.lookUp(index) != nil || a.lookUp(r.index) != r {
+		t.Errorf("index %#x is used again at once, by %#x", index, r.index)
+	}
+	r.unregister()
+}
+
+// A send that was given up, and that no receive matches, does not keep the ranks from finishing.
+func TestFinishAfterAbandonedSend(t *testing.T) {
+	overWays(t, func(t *testing.T, w way) {
+		es := job(t, w, 2)
+		a, b := es[0], es[1]
+		ctx, stop := context.WithCancel(within(t))
+		ended := make(chan error)
+		go func() { ended <- a.Send(ctx, a.to(1, 1), fill(100_000, 1), Standard) }()
+		until(within(t), t, func() bool { b.step(); return b.Stats().Unexpected == 1 })
+		stop()
+		if err := <-ended; !isClass(err, ErrPending) {
+			t.Errorf("the send: %v", err)
+		}
+		limit, stop := context.WithTimeout(context.Background(), 20*time.Second)
+		defer stop()
+		errs := make(chan error)
+		for _, e := range es {
+			go func() { errs <- e.Finish(limit) }()
+		}
+		for range es {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
