@@ -64,6 +64,7 @@ func (r *round) exchange(ctx context.Context, out []byte, to int, in []byte, fro
 	if err != nil {
 		return err
 	}
+	defer q.Abandon() // out is the caller's after an error too
 	if err := r.recv(ctx, in, from); err != nil {
 		return err
 	}
@@ -517,11 +518,15 @@ func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 		}
 		if c.rank-d >= 0 {
 			if err := r.recv(ctx, b, c.rank-d); err != nil {
+				if q != nil {
+					q.Abandon()
+				}
 				return err
 			}
 		}
 		if q != nil { // before acc changes
 			if _, err := q.Wait(ctx); err != nil {
+				q.Abandon()
 				return wrap(call, err)
 			}
 		}

@@ -207,6 +207,11 @@ func (c *Comm) neighbors(
 		return err
 	}
 	var sends []*engine.Request
+	defer func() { // the send buffer is the caller's after an error too
+		for _, q := range sends {
+			q.Abandon()
+		}
+	}()
 	for i, to := range dests {
 		if to == ProcNull {
 			continue

@@ -201,7 +201,9 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 	return &Request{r, call}, nil
 }
 
-// Sendrecv sends and receives at the same time (MPI_Sendrecv). The buffers do not overlap.
+// Sendrecv sends and receives at the same time (MPI_Sendrecv). The buffers do not overlap. Both are
+// the caller's again when it returns, also with an error. After an error of the receive, or of the
+// context, the message of the send may arrive.
 //
 // Experimental: it may change in any release.
 func Sendrecv[S, R any](
@@ -221,12 +223,20 @@ func Sendrecv[S, R any](
 	if err != nil {
 		return Status{}, err
 	}
+	defer s.abandon() // out is the caller's after an error too
 	st, err := Recv(ctx, c, in, source, recvTag)
 	if err != nil {
 		return st, err
 	}
 	_, err = s.Wait(ctx)
 	return st, err
+}
+
+// abandon gives up a request: its buffer is not used any more.
+func (r *Request) abandon() {
+	if r.r != nil {
+		r.r.Abandon()
+	}
 }
 
 // Wait waits until the request is over (MPI_Wait). When the context ends before, the error is
