@@ -271,3 +271,35 @@ func TestFinishAfterAbandonedSend(t *testing.T) {
 		}
 	})
 }
+
+// A rank that finds a violation takes no packets of its peer any more. The peer learns it, and does not
+// wait for ever.
+func TestViolationEndsBothSides(t *testing.T) {
+	overWays(t, func(t *testing.T, w way) {
+		es := job(t, w, 2)
+		a, b := es[0], es[1]
+		out, err := b.Isend(b.to(0, 1), fill(100_000, 1), Standard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := b.Irecv(b.from(0, 1), make([]byte, 8))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.mu.Lock()
+		pr := b.peers[0]
+		pr.control = append(pr.control, Header{kind: kindData, rreq: 12345})
+		pr.pump()
+		b.mu.Unlock()
+		limit, stop := context.WithTimeout(within(t), 20*time.Second)
+		defer stop()
+		for what, r := range map[string]*Request{"send": out, "receive": in} {
+			if _, err := r.Wait(limit); !isClass(err, ErrProcFailed) {
+				t.Errorf("a %s of the rank that is refused: %v", what, err)
+			}
+		}
+		if err := a.Send(limit, a.to(1, 1), nil, Standard); !isClass(err, ErrProcFailed) {
+			t.Errorf("a send of the rank that refuses: %v", err)
+		}
+	})
+}

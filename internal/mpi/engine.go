@@ -398,6 +398,9 @@ func (pr *peer) fail(err error) {
 		}
 	}
 	pr.control, pr.queue, pr.streams = nil, nil, nil
+	if pr.port != nil && pr.port.Err() == nil { // it lives, and must not wait for this rank
+		pr.port.Refuse()
+	}
 	e.q.each(unexpected, func(i uint32, n entry) {
 		if n.rank() == pr.rank && n.kind() == entryRTS { // its data does not come any more
 			e.q.remove(unexpected, i)

@@ -15,7 +15,8 @@ import "encoding/binary"
 // # Lane: where one other rank writes
 //
 //	64     head: the position behind the last packet, in bytes modulo 2^32. Written after the packet.
-//	128    taken: the position behind the last packet that the writer has taken from this rank.
+//	128    taken: the position behind the last packet that the writer has taken from this rank. 2^30
+//	       more than that: the writer takes no packets any more.
 //	4,096  the ring
 //
 // # Packet: a header and its payload, at a multiple of 64 bytes. It never wraps: a pad goes before it.
@@ -96,6 +97,10 @@ func ringSize(ranks int) int {
 	}
 	return 64 << 10
 }
+
+// refusal is what the word taken has more than the position when the writer takes no packets any more:
+// more than a ring holds.
+const refusal = 1 << 30
 
 func padded(n int) int { return (n + packetAlign - 1) &^ (packetAlign - 1) }
 

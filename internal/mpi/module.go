@@ -50,6 +50,8 @@ type Port interface {
 	Polled() bool
 	// MaxPacket is the longest payload of a packet.
 	MaxPacket() int
+	// Refuse tells the peer that its packets are not taken any more: its Poll is an error then.
+	Refuse()
 	// Close ends the connection. It is called without the lock.
 	Close() error
 }

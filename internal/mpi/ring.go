@@ -331,6 +331,8 @@ func (r *ring) Poll() error {
 func (r *ring) acknowledge(taken uint32) error {
 	switch n := taken - r.acked; {
 	case int32(n) <= 0: // older than what a packet has said, or no news
+	case n >= refusal:
+		return r.violation("it takes no packets of this rank any more, because of an error that it has reported")
 	case n > r.sent-r.acked:
 		return r.violation("it has taken %d bytes of %d", n, r.sent-r.acked)
 	default:
@@ -344,6 +346,15 @@ func (r *ring) violation(format string, args ...any) error {
 		Op: "take packets of module " + r.m.name, Peer: r.im.Exporter().String(), Code: vmmc.ErrProtocol,
 		Err: fmt.Errorf(format, args...),
 	}
+}
+
+// Refuse tells the peer by the word taken, for which there is always room.
+func (r *ring) Refuse() {
+	if r.closed {
+		return
+	}
+	word := binary.NativeEndian.AppendUint32(nil, r.next+refusal)
+	r.m.tasks.Go(func() { _ = r.im.Send(r.m.ctx, word, r.far+takenOff) }) // an error: the peer has ended
 }
 
 // Close ends the import.
