@@ -74,9 +74,9 @@ func (r *round) exchange(ctx context.Context, out []byte, to int, in []byte, fro
 
 // Barrier returns when all ranks have called it (MPI_Barrier), by dissemination: ⌈log2 n⌉ rounds.
 //
-// A collective whose context ends, or that fails, is over at this rank alone. The communicator's
-// other collectives have no meaning then. If a rank is gone, all collectives of its communicators
-// fail with [ErrProcFailed], at all ranks.
+// A collective whose context ends, or that fails, is over at this rank alone, and does not use its
+// buffers any more. The communicator's other collectives have no meaning then. If a rank is gone, all
+// collectives of its communicators fail with [ErrProcFailed], at all ranks.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Barrier(ctx context.Context) error {

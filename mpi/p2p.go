@@ -60,7 +60,7 @@ func send[T any](ctx context.Context, c *Comm, call string, buf []T, dest, tag i
 
 // Send sends values, and returns when buf may be used again (MPI_Send). T has no pointers, and the
 // same layout at the receiver. When the context ends before, the error is [ErrPending]. The message
-// may arrive then, whatever becomes of buf.
+// may arrive then, whatever becomes of buf. Finalize does not wait for it.
 //
 // Errors: [ErrRank], [ErrTag], [ErrType], [ErrArg], before anything is sent; [ErrProcFailed].
 //
