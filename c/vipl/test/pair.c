@@ -732,7 +732,8 @@ void gone(struct end *e) {
             VIP_MEM_HANDLE h;
             unsigned char *p = taken_away(e, stores && l % 2 == 0 ? PROT_READ : PROT_NONE, &h);
             struct place mine = {(uintptr_t)p, h}, there;
-            int bad = e->server ? passive : !passive; /* 8 bytes of the page that is there, and 8 more */
+            /* 8 bytes of the page that is there, and 8 more */
+            int bad = e->server ? passive : !passive;
             VIP_MEM_HANDLE of = bad ? h : e->handle;
             uintptr_t at = (uintptr_t)(bad ? p + 4088 : e->mem);
             if (e->server) {
