@@ -48,10 +48,12 @@ func (d *Directory) contest(ctx context.Context, r Registration) {
 		if err != nil || a.Outcome != Registered {
 			continue
 		}
+		counted := map[export]bool{} // a node has one vote for an owner, however often it names it
 		for _, o := range a.Owners {
-			if o.same(r) || o.Set && r.Set {
+			if o.same(r) || o.Set && r.Set || counted[o.export()] {
 				continue
 			}
+			counted[o.export()] = true
 			if votes[o.export()]++; votes[o.export()] < quorum(set) {
 				continue
 			}

@@ -566,6 +566,28 @@ func TestNodeComesBack(t *testing.T) {
 	}
 }
 
+// One node that lies does not take a name from a process of another one.
+func TestLyingNodeTakesNoName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 3, t.TempDir())
+		defer s.close()
+		n := s.node("n1")
+		if _, err := n.publish(t.Context(), "q", 1, false); err != nil {
+			t.Fatal(err)
+		}
+		quiet()
+		r := n.held()[0]
+		s.liar, s.claim = "n2", r.Owner
+		s.claim.Node, s.claim.PID = "n2", 9
+		n.d.contest(t.Context(), r)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.lost) > 0 {
+			t.Errorf("%q", s.lost)
+		}
+	})
+}
+
 // A name that was given to another process while its owner's node was out of the list of the others
 // has one owner soon after the node is back, and the other one is told.
 func TestTwoOwners(t *testing.T) {

@@ -34,6 +34,8 @@ type sim struct {
 	calls map[string]int // by kind
 	older map[string]bool
 	lost  []string // names that processes have lost to others
+	liar  string   // the node that names claim the owner of all names, twice, and says that it holds them
+	claim nodeproto.ProcessID
 }
 
 // simNode is a node and its own names.
@@ -208,12 +210,19 @@ func (n *simNode) Update(ctx context.Context, node string, register, withdraw []
 func (n *simNode) Find(ctx context.Context, node string, q Query) (Answer, error) {
 	return call(ctx, n, node, "find", func(ctx context.Context, o *simNode) (Answer, error) {
 		a := o.d.Find(ctx, q)
+		if o.name == o.s.liar {
+			r := Registration{Key: q.Key, Owner: o.s.claim, Serial: 1}
+			a = Answer{Outcome: Registered, Owners: []Registration{r, r}}
+		}
 		return a, ctx.Err()
 	})
 }
 
 func (n *simNode) Holds(ctx context.Context, node string, r Registration) (Holding, error) {
 	return call(ctx, n, node, "holds", func(ctx context.Context, o *simNode) (Holding, error) {
+		if o.name == o.s.liar {
+			return HoldsName, nil
+		}
 		return o.d.Holds(ctx, r), nil
 	})
 }
