@@ -303,3 +303,54 @@ func TestViolationEndsBothSides(t *testing.T) {
 		}
 	})
 }
+
+// A look for a message that no rank sends any more is an error, as a probe is.
+func TestIprobeOfARankThatIsGone(t *testing.T) {
+	es := job(t, ways[0], 3)
+	a := es[0]
+	for _, source := range []int{2, AnySource} {
+		if _, _, ok, err := a.Iprobe(a.from(source, 1), false); ok || err != nil {
+			t.Errorf("source %d, which lives: %v, %v", source, ok, err)
+		}
+	}
+	a.loses(2)
+	for source, gone := range map[int]bool{1: false, 2: true, AnySource: true} {
+		_, _, ok, err := a.Iprobe(a.from(source, 1), false)
+		if ok || isClass(err, ErrProcFailed) != gone || (err != nil) != gone {
+			t.Errorf("source %d: %v, %v", source, ok, err)
+		}
+	}
+}
+
+// A rank whose Finish has ended with its context knows of ranks that went meanwhile.
+func TestFinishGivenUpKnowsWhoIsGone(t *testing.T) {
+	es := job(t, ways[0], 3)
+	a := es[0]
+	ctx, stop := context.WithTimeout(within(t), 100*time.Millisecond)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- a.Finish(ctx) }()
+	until(within(t), t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.finishing })
+	a.loses(2)
+	if err := <-done; err == nil {
+		t.Fatal("it has ended")
+	}
+	if _, err := a.Recv(within(t), a.from(AnySource, 1), nil); !isClass(err, ErrProcFailed) {
+		t.Errorf("a receive from any rank: %v", err)
+	}
+}
+
+// What a refused peer writes afterwards is no news, and nothing is stored over the refusal.
+func TestRefusalStays(t *testing.T) {
+	es := job(t, ways[0], 2)
+	a := es[0]
+	a.loses(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.peers[1].port.(*ring)
+	r.seenHead.Store(r.head.Load() - 1)
+	r.told = r.next - uint32(r.size)
+	if r.News() || r.owesTaken() {
+		t.Errorf("news %v, owes %v", r.News(), r.owesTaken())
+	}
+}

@@ -58,6 +58,7 @@ type Engine struct {
 	waiters   []*waiter  // that are not in use
 	probers   []*Request // probes that wait
 	dead      int        // ranks that are gone
+	untold    []*peer    // those of which the program is told if Finish gives up
 	finishing bool       // reports whether ranks that end are no failure
 	closed    bool
 
@@ -391,11 +392,13 @@ func (pr *peer) fail(err error) {
 		return
 	}
 	pr.err = err
-	if !e.finishing {
-		e.dead++
-		if e.gone != nil {
-			go e.gone(pr.rank, e.errGone(pr.rank))
-		}
+	e.dead++
+	switch {
+	case e.gone == nil:
+	case e.finishing: // it has ended as this rank is about to, unless Finish gives up
+		e.untold = append(e.untold, pr)
+	default:
+		go e.gone(pr.rank, e.errGone(pr.rank))
 	}
 	pr.control, pr.queue, pr.streams = nil, nil, nil
 	if pr.port != nil && pr.port.Err() == nil { // it lives, and must not wait for this rank
@@ -455,6 +458,10 @@ func (e *Engine) Finish(ctx context.Context) error {
 	if err != nil && ctx.Err() != nil {
 		e.mu.Lock()
 		e.finishing = false
+		for _, pr := range e.untold {
+			go e.gone(pr.rank, e.errGone(pr.rank))
+		}
+		e.untold = nil
 		e.mu.Unlock()
 		return contextError(ctx, "wait until all ranks have called Finalize")
 	}

@@ -100,6 +100,12 @@ func (e *Engine) sourceGone(r *Request) error {
 	return nil
 }
 
+// probeGone is sourceGone of a probe.
+func (e *Engine) probeGone(s *Source) error {
+	r := Request{peer: e.peerOf(s), group: s.Group, whole: s.Collective}
+	return e.sourceGone(&r)
+}
+
 // groupGone is the error of a group with a rank that is gone.
 func (e *Engine) groupGone(group []int) error {
 	for _, rank := range group {
@@ -446,6 +452,9 @@ func (e *Engine) Iprobe(s *Source, take bool) (st Status, m *Message, ok bool, e
 	defer e.mu.Unlock()
 	status, m, err := e.probe(s, take)
 	if status == nil {
+		if err == nil {
+			err = e.probeGone(s)
+		}
 		return Status{}, nil, false, err
 	}
 	return *status, m, true, nil

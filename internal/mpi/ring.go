@@ -129,6 +129,9 @@ type ring struct {
 	numbers uint32 // of the next packet that is sent
 	last    packet
 	stalled bool // reports whether a send would wait
+	// Set by Refuse. The word taken tells the peer of the refusal from then on, so nothing else is
+	// stored there, and what the peer sends is no news. Stored under Engine.mu.
+	refused atomic.Bool
 	again   bool // reports whether last must be sent again. Only while stalled.
 	stage   []byte
 	word    [4]byte
@@ -166,7 +169,7 @@ func (r *ring) Err() error { return r.im.Err() }
 
 // News reports whether the peer has written a word.
 func (r *ring) News() bool {
-	return r.head.Load() != r.seenHead.Load() || r.peerTaken.Load() != r.seenTaken.Load()
+	return !r.refused.Load() && (r.head.Load() != r.seenHead.Load() || r.peerTaken.Load() != r.seenTaken.Load())
 }
 
 // Watches are the two words.
@@ -266,11 +269,11 @@ func (r *ring) catchUp() error {
 }
 
 // owesTaken reports whether so much was taken that the peer must be told.
-func (r *ring) owesTaken() bool { return r.next-r.told >= uint32(r.size/4) }
+func (r *ring) owesTaken() bool { return !r.refused.Load() && r.next-r.told >= uint32(r.size/4) }
 
 // tellTaken tells the peer how far its packets were taken. While the ring is stalled unstall does.
 func (r *ring) tellTaken() {
-	if r.stalled || r.closed {
+	if r.stalled || r.closed || r.refused.Load() {
 		return
 	}
 	if err := r.sendTaken(); err != nil {
@@ -353,6 +356,7 @@ func (r *ring) Refuse() {
 	if r.closed {
 		return
 	}
+	r.refused.Store(true)
 	word := binary.NativeEndian.AppendUint32(nil, r.next+refusal)
 	r.m.tasks.Go(func() { _ = r.im.Send(r.m.ctx, word, r.far+takenOff) }) // an error: the peer has ended
 }
