@@ -132,14 +132,15 @@ func (b *ByteConsumer) Close() error { return b.c.Close() }
 // takeRecord takes a record of a lane into buf, or into new memory that it returns. taken is 1, or 0
 // if there is none.
 func takeRecord(c *Consumer[slotValue], l *lane, buf []byte) (record []byte, taken int) {
-	begin := l.next
+	begin, skipped := l.next, uint64(0)
 	for taken == 0 && c.hasValue(l) && l.violation.Load() == nil {
 		pair.At("get.seen")
 		mem, at := l.own.Bytes(), c.offset(l.next)
 		length := binary.NativeEndian.Uint32(mem[at:]) // once: the producer may change it
 		left := c.slots - l.next&(c.slots-1)
 		switch {
-		case length == padding:
+		case length == padding && skipped < slotsOf(c.opts.record): // more would hold the get for ever
+			skipped++
 			c.taken(l, 1)
 		case uint64(length) > uint64(c.opts.record) || slotsOf(int(length)) > left:
 			e := &vmmc.Error{

@@ -75,9 +75,6 @@ func (b *ByteProducer) TryPut(record []byte) (bool, error) {
 	if err := b.checkLengths(one[:]); err != nil {
 		return false, err
 	}
-	if slotsOf(len(record))*uint64(q.slot) > maxBatch {
-		ctx = context.Background() // its transfer would be given up after the first piece
-	}
 	if vmmc.InHandler() {
 		return false, checkCall(ctx, q.op("put into"))
 	}
@@ -85,6 +82,9 @@ func (b *ByteProducer) TryPut(record []byte) (bool, error) {
 		return false, nil
 	}
 	defer q.sem.Release()
+	if max(slotsOf(len(record)), uint64(q.inDoubt))*uint64(q.slot) > maxBatch {
+		ctx = context.Background() // its transfer would be given up after the first piece
+	}
 	if q.isClosed() {
 		return false, closedError(q.op("put into"))
 	}

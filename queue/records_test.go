@@ -787,6 +787,24 @@ func TestFalseRecords(t *testing.T) {
 	}
 }
 
+// A producer of padding without end does not hold a get.
+func TestPaddingWithoutEnd(t *testing.T) {
+	nodes, c := ways[0].startBytes(t, longest, queue.Slots(16), queue.Producers(1))
+	liar := dialBytes(t, nodes[0].Open(t))
+	ring := make([]byte, 16*64)
+	for at := 0; at < len(ring); at += 64 {
+		binary.NativeEndian.PutUint32(ring[at:], 1<<32-1)
+		binary.NativeEndian.PutUint32(ring[at+60:], 1)
+	}
+	if err := liar.Lane().Send(within(t), ring, 64); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Get(within(t), nil)
+	if lost := (*queue.LostError)(nil); !errors.As(err, &lost) || !errors.Is(err, vmmc.ErrProtocol) {
+		t.Error(err)
+	}
+}
+
 // A queue that does not end drops a producer of false records, and logs it once.
 func TestFalseRecordsAreLogged(t *testing.T) {
 	var mu sync.Mutex
