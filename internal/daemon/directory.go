@@ -69,8 +69,8 @@ func (o ownNames) Holding(ctx context.Context, r directory.Registration) directo
 	}
 }
 
-// Lose ends a name of a process that another process has, too. The process is told: its event says
-// who has the name.
+// Lose ends a name of a process that another process has, too. The process is told: its event
+// names the owner that stays.
 func (o ownNames) Lose(r directory.Registration, to nodeproto.ProcessID) {
 	if o.n.isStopping() { // the next daemon finds it out, too
 		return
