@@ -34,7 +34,11 @@ type attacker struct {
 	dir    string // the attacker's own
 	files  string // of a file server that stores nothing and flushes nothing: has the files that dirty opens
 	stuck  string // of a file server that opens nothing: has the program true and the directory base
-	n      int    // attempts so far
+	n      int    // attempts so far, refused ones too
+	made   int    // attempts that count, and counted parts of them
+
+	process *vmmc.Process // of names, over all attempts
+	refused bool          // the attempt as a whole does not count
 }
 
 // attack is one way to attack. The function makes one attempt. Whether the daemon refuses it is the
@@ -72,12 +76,22 @@ func runAttacker() int {
 	for ctx.Err() == nil {
 		a.n++
 		short, end := context.WithTimeout(ctx, 3*time.Second)
+		a.refused = false
 		attack(a, short)
 		end()
-		fmt.Println(a.n)
+		if !a.refused {
+			a.attempted()
+		}
 		pause(ctx, 2*time.Millisecond)
 	}
 	return 0
+}
+
+// attempted counts one more attempt, or a part of one that the daemon answered, and prints the
+// number.
+func (a *attacker) attempted() {
+	a.made++
+	fmt.Println(a.made)
 }
 
 // path names a new file or directory of the attacker's.
@@ -467,22 +481,30 @@ func (a *attacker) connections(ctx context.Context) {
 }
 
 // names publishes many names, has as many imports wait for others as it may, and lists them all by
-// a pattern that takes long to match.
+// a pattern that takes long to match. It keeps one process over all attempts: the user's other
+// attacks take all connections that the user may have, so a second one would be refused. What is
+// counted are the lists, as an attempt ends only when the daemon has answered or dropped 2,200
+// imports.
 func (a *attacker) names(ctx context.Context) {
-	p, err := vmmc.Open(ctx)
-	if err != nil {
-		return
+	if a.process == nil {
+		p, err := vmmc.Open(ctx)
+		if err != nil {
+			a.refused = true
+			return
+		}
+		a.process = p
 	}
-	defer p.Close()
+	p := a.process
 	const exports, page = 64, 4096
 	m, err := p.Alloc(exports * page)
 	if err != nil {
 		return
 	}
+	defer m.Close()
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer stop()
 	for i := range 1100 {
 		wg.Go(func() { _, _ = p.ImportName(ctx, "none"+strconv.Itoa(i)) })
 		wg.Go(func() { _, _ = p.ImportName(ctx, "queue"+strconv.Itoa(i), vmmc.OwnedBy("root", "")) })
@@ -510,6 +532,7 @@ func (a *attacker) names(ctx context.Context) {
 					break
 				}
 			}
+			a.attempted()
 		}
 	}
 }
@@ -520,6 +543,7 @@ func (a *attacker) names(ctx context.Context) {
 func (a *attacker) floodOfNames(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	a.refused = true // what counts is each connection that the daemon accepts
 	for range 8 {
 		c, err := a.control(ctx)
 		if err != nil {
@@ -531,6 +555,7 @@ func (a *attacker) floodOfNames(ctx context.Context) {
 		if err != nil {
 			return
 		}
+		a.attempted()
 		scope := w.Process.String()
 		_, _ = c.Call(ctx, nodeproto.Export, nodeproto.ExportRequest{ID: 1, Size: 4096, Serial: 1}, nil, nil)
 		ask := func(m nodeproto.Method, in any) {

@@ -277,6 +277,10 @@ func newDirtyFiles(t *testing.T, owner uint32) *testutil.FUSE {
 	return testutil.NewFUSE(t, true, all...)
 }
 
+// needConnections are the attacks that achieve something only with connections of their own. They
+// begin before the others take all that a user may have.
+var needConnections = []string{"names", "flood of names"}
+
 // TestHostileUser has one user attack root's daemon in all ways at once while another user works.
 func TestHostileUser(t *testing.T) {
 	total := 15 * time.Second
@@ -318,7 +322,10 @@ func TestHostileUser(t *testing.T) {
 	counts := map[string]*counter{}
 	var attackers []*exec.Cmd
 	var inputs []io.Closer
-	for _, name := range slices.Sorted(maps.Keys(attacks)) {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(attacks)), func(name string) bool {
+		return slices.Contains(needConnections, name)
+	})
+	for _, name := range slices.Concat(needConnections, others) {
 		c := s.attacking(t, s.attacker, "attacker", name, s.socket, s.vmmc, s.home(s.attacker), files.Dir, stuck.Dir)
 		counts[name] = &counter{}
 		c.Stdout, c.Stderr = counts[name], io.Discard
@@ -326,6 +333,14 @@ func TestHostileUser(t *testing.T) {
 		check(t, err)
 		check(t, c.Start())
 		attackers, inputs = append(attackers, c), append(inputs, in)
+		if !slices.Contains(needConnections, name) {
+			continue
+		}
+		for end := time.Now().Add(20 * time.Second); counts[name].n.Load() == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("attack %q does not begin", name)
+			}
+		}
 	}
 	exporter := start(t, s.attacking(t, s.peer, "hostile exporter", s.socket, files.Dir))
 	victim.measured(t, exporter.line(t)) // what is measured from here on is under attack
