@@ -22,10 +22,11 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/testutil/script"
 )
 
 // patience bounds every wait of a script.
-const patience = 30 * time.Second
+const patience = script.Patience
 
 func TestScripts(t *testing.T) {
 	testutil.Require(t, runtime.GOOS == "linux", "nodes need Linux")
@@ -57,8 +58,8 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("no condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status":   status,
-			"await":    await,
+			"status":   script.Status,
+			"await":    script.Await,
 			"nodes":    nodesOf,
 			"killnode": killNode,
 			"rpcbind":  rpcbind,
@@ -92,36 +93,6 @@ func stopClusters(work string) {
 		}
 		return nil
 	})
-}
-
-// status N COMMAND...: the command must end with exit status N.
-func status(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	if got != want {
-		ts.Fatalf("exit status %d, wanted %d", got, want)
-	}
-}
-
-// await COMMAND...: the command must succeed at last.
-func await(ts *testscript.TestScript, _ bool, args []string) {
-	for deadline := time.Now().Add(patience); ; {
-		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("still fails after %v: %v", patience, err)
-		}
-	}
 }
 
 // nodes DIR: sets NAME1, SOCKET1, ADDRESS1, CERTS1 and so on from the cluster.

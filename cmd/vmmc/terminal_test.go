@@ -17,6 +17,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/vmmc-go/vmmc/internal/unix"
+
+	"github.com/vmmc-go/vmmc/internal/testutil/script"
 )
 
 // played is a command in a terminal of its own, at whose keys a script sits.
@@ -138,7 +140,7 @@ func (p *played) play(line string) {
 		ts.Check(err)
 		p.child.Signal(syscall.Signal(n))
 	case "await":
-		await(ts, false, []string{"sh", "-c", rest})
+		script.Await(ts, false, []string{"sh", "-c", rest})
 	case "killnode":
 		killNode(ts, false, strings.Fields(rest))
 	case "hangup":

@@ -1,15 +1,14 @@
 package guide
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/vmmc-go/vmmc/internal/testutil/script"
 )
 
 // All scripts share the lab, one after the other: they tell nodes by what they
@@ -41,39 +40,9 @@ func (l *lab) script(t *testing.T, file string) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status": status, "await": await, "pattern": pattern,
+			"status": script.Status, "await": script.Await, "pattern": pattern,
 		},
 	})
-}
-
-// status N COMMAND...: the command must end with exit status N.
-func status(ts *testscript.TestScript, _ bool, args []string) {
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	if got != want {
-		ts.Fatalf("exit status %d, wanted %d", got, want)
-	}
-}
-
-// await COMMAND...: the command must succeed at last.
-func await(ts *testscript.TestScript, _ bool, args []string) {
-	for end := time.Now().Add(patience); ; {
-		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			ts.Fatalf("still fails after %v: %v", patience, err)
-		}
-	}
 }
 
 // pattern KIND NODES ITERATIONS FILE: the pattern that a run has recorded is the

@@ -12,11 +12,12 @@ import (
 
 	"github.com/vmmc-go/vmmc/internal/invariant"
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/internal/testutil/script"
 )
 
 const (
 	nodes    = 4
-	patience = 30 * time.Second // bounds every wait
+	patience = script.Patience // bounds every wait
 	// guest is the account of the manual's examples. The machines of the lab have it,
 	// with an id that no account of this machine has.
 	guest = 64077
