@@ -27,23 +27,12 @@ func TestMain(m *testing.M) {
 }
 
 // bound is a guard against hanging.
-const bound = time.Minute
+const bound = testutil.Bound
 
-func within(t testing.TB) context.Context {
-	ctx, stop := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(stop)
-	return ctx
-}
-
-// eventually waits for what happens by itself.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for ctx := within(t); !cond(); time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
+var (
+	within     = testutil.Context
+	eventually = testutil.Eventually
+)
 
 // question is a request that can be told from a torn one.
 type question struct {

@@ -32,27 +32,12 @@ func TestMain(m *testing.M) {
 }
 
 // bound is a guard against hanging.
-const bound = time.Minute
+const bound = testutil.Bound
 
-func within(t testing.TB) context.Context {
-	ctx, stop := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(stop)
-	return ctx
-}
-
-// eventually waits for what happens by itself.
-func eventually(t interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}, what string, cond func() bool,
-) {
-	t.Helper()
-	for begin := time.Now(); !cond(); time.Sleep(time.Millisecond) {
-		if time.Since(begin) > bound {
-			t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
+var (
+	within     = testutil.Context
+	eventually = testutil.Eventually
+)
 
 // way is how clients reach the host.
 type way struct {

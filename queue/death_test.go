@@ -308,7 +308,7 @@ func TestLargePutGivenUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(within(t))
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "put.encoded" {
 					cancel()
 				}

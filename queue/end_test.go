@@ -177,7 +177,7 @@ func TestDialGivenUpTakesNoPlace(t *testing.T) {
 	nodes, c := ways[2].start(t, queue.Producers(1))
 	p := nodes[1].Open(t)
 	ctx, cancel := context.WithCancel(within(t))
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "dial.entered" {
 			nodes[0].Delay(20 * time.Millisecond) // otherwise the answer could come before the look
 			cancel()
@@ -267,7 +267,7 @@ func TestCloseOverALostLink(t *testing.T) {
 			got := tally{}
 			got.add(t, get(t, c), get(t, c), get(t, c))
 			eventually(t, "the producer learns that all are taken", func() bool { return q.Pending() == 0 })
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "close.unmarked" {
 					nodes[0].Delay(bound) // the mark does not arrive
 				}
@@ -294,7 +294,7 @@ func TestAbandonedLanesAreDropped(t *testing.T) {
 	nodes, c := ways[0].start(t, queue.Producers(2))
 	for range diallers {
 		p := nodes[0].Open(t)
-		onStep(t, func(s string) {
+		steps.On(t, func(s string) {
 			if s == "dial.entered" {
 				if err := p.Close(); err != nil {
 					t.Error(err)
@@ -359,7 +359,7 @@ func TestLaneOverBesideAGet(t *testing.T) {
 	q := dial(t, nodes[0].Open(t))
 	closed, ctx := make(chan error, 1), within(t)
 	var once sync.Once
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "close.fence" { // the mark is there: the queue ends before the producer's process does
 			once.Do(func() {
 				if _, err := c.Get(ctx); !errors.Is(err, queue.ErrEnd) {

@@ -4,33 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/queue"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// step is what happens at the protocol's steps.
-var step atomic.Pointer[func(string)]
-
-// onStep sets it for a test.
-func onStep(t testing.TB, f func(string)) {
-	step.Store(&f)
-	t.Cleanup(func() { step.Store(nil) })
-}
+// steps has tests act at the steps of the protocol.
+var steps testutil.Steps
 
 func TestMain(m *testing.M) {
-	pair.Step = func(s string) {
-		if f := step.Load(); f != nil {
-			(*f)(s)
-		}
-	}
+	pair.Step = steps.At
 	vmmctest.Role("producer", produce)
 	vmmctest.Role("consumer", consume)
 	vmmctest.Role("checker", checkAll)
@@ -40,23 +28,12 @@ func TestMain(m *testing.M) {
 }
 
 // bound is a guard against hanging.
-const bound = time.Minute
+const bound = testutil.Bound
 
-func within(t testing.TB) context.Context {
-	ctx, stop := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(stop)
-	return ctx
-}
-
-// eventually waits for what happens by itself.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for ctx := within(t); !cond(); time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
+var (
+	within     = testutil.Context
+	eventually = testutil.Eventually
+)
 
 // item is a value that can be told from a torn one.
 type item struct {
@@ -106,32 +83,10 @@ func (s tally) add(t testing.TB, vs ...item) {
 	}
 }
 
-// pauseAt has a child print a step when it comes there for the n-th time, and stay there until a
-// file exists.
-func pauseAt(at, nth, file string) {
-	n, err := strconv.Atoi(nth)
-	if err != nil {
-		panic(err)
-	}
-	var met atomic.Int32
-	pause := func(s string) {
-		if s == at && met.Add(1) == int32(n) {
-			fmt.Println(s)
-			for {
-				if _, err := os.Stat(file); err == nil {
-					return
-				}
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-	step.Store(&pause)
-}
-
 // produce is a child: name, number, values, step, how often, file. It puts values, by one, by twos
 // and so on, and closes. To be paused at "put.queued" it puts all by one, and coalesces them.
 func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[3], args[4], args[5])
+	steps.PauseAt(args[3], args[4], args[5])
 	q, err := queue.Dial[item](ctx, p, args[0])
 	if err != nil {
 		return err
@@ -160,7 +115,7 @@ func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
 
 // consume is a child: name, step, how often, file. It takes values and drops them.
 func consume(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[1], args[2], args[3])
+	steps.PauseAt(args[1], args[2], args[3])
 	q, err := queue.Listen[item](ctx, p, args[0], queue.Slots(8))
 	if err != nil {
 		return err

@@ -272,7 +272,7 @@ func TestBackpressure(t *testing.T) {
 func TestPendingBesideAPut(t *testing.T) {
 	nodes, c := ways[0].start(t, queue.Slots(1))
 	q, got := dial(t, nodes[0].Open(t)), tally{}
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "put.arrived" {
 			got.add(t, get(t, c))
 			if n := q.Pending(); n != 0 {
@@ -434,7 +434,7 @@ func TestGetWithAnyContext(t *testing.T) {
 	}
 	nodes, c := ways[0].start(t)
 	q, n := dial(t, nodes[0].Open(t)), uint32(0)
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "get.sleeps" {
 			put(t, q, newItem(1, n))
 		}
@@ -452,7 +452,7 @@ func TestGetWithAnyContext(t *testing.T) {
 // A get that sleeps ends when the consumer is closed.
 func TestCloseWhileAGetSleeps(t *testing.T) {
 	sleeps := make(chan struct{}, 1)
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "get.sleeps" {
 			sleeps <- struct{}{}
 		}
@@ -486,7 +486,7 @@ func TestCloseBeforeAGetSleeps(t *testing.T) {
 	q := dial(t, nodes[0].Open(t))
 	closed := make(chan error, 1)
 	var once sync.Once
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "lane.empty" {
 			once.Do(func() {
 				go func() { closed <- c.Close() }()
@@ -511,7 +511,7 @@ func TestValueBeforeTheEnd(t *testing.T) {
 	nodes, c := ways[0].start(t)
 	q := dial(t, nodes[0].Open(t))
 	var once sync.Once
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s != "lane.empty" {
 			return
 		}
@@ -886,7 +886,7 @@ func TestCoalesced(t *testing.T) {
 			t.Run(w.name+"/"+itoa(slots), func(t *testing.T) {
 				t.Cleanup(queue.CoalesceWithin(bound))
 				var queued atomic.Int32
-				onStep(t, func(s string) {
+				steps.On(t, func(s string) {
 					if s == "put.queued" {
 						queued.Add(1)
 					}
@@ -937,7 +937,7 @@ func TestCoalesced(t *testing.T) {
 // A value that is put to an idle queue leaves at once.
 func TestIdleIsNotCoalesced(t *testing.T) {
 	t.Cleanup(queue.CoalesceWithin(0)) // any time is longer
-	onStep(t, func(s string) {
+	steps.On(t, func(s string) {
 		if s == "put.queued" {
 			t.Error("a value was queued")
 		}

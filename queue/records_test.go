@@ -76,7 +76,7 @@ func (s recordTally) add(t testing.TB, records ...[]byte) {
 
 // produceRecords is a child as produce is.
 func produceRecords(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[3], args[4], args[5])
+	steps.PauseAt(args[3], args[4], args[5])
 	q, err := queue.DialBytes(ctx, p, args[0])
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func produceRecords(ctx context.Context, p *vmmc.Process, args ...string) error 
 
 // consumeRecords is a child: name, step, how often, file. It takes records, checks and drops them.
 func consumeRecords(ctx context.Context, p *vmmc.Process, args ...string) error {
-	pauseAt(args[1], args[2], args[3])
+	steps.PauseAt(args[1], args[2], args[3])
 	c, err := queue.ListenBytes(ctx, p, args[0], longest, queue.Slots(8))
 	if err != nil {
 		return err
@@ -686,7 +686,7 @@ func TestLargeRecordGivenUp(t *testing.T) {
 			nodes, c := w.startBytes(t, large)
 			q := dialBytes(t, nodes[len(nodes)-1].Open(t))
 			ctx, cancel := context.WithCancel(within(t))
-			onStep(t, func(s string) {
+			steps.On(t, func(s string) {
 				if s == "put.encoded" {
 					cancel()
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -23,23 +22,12 @@ func TestMain(m *testing.M) {
 }
 
 // bound is a guard against hanging.
-const bound = time.Minute
+const bound = testutil.Bound
 
-func within(t testing.TB) context.Context {
-	ctx, stop := context.WithTimeout(context.Background(), bound)
-	t.Cleanup(stop)
-	return ctx
-}
-
-// eventually waits for what happens by itself.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for ctx := within(t); !cond(); time.Sleep(time.Millisecond) {
-		if ctx.Err() != nil {
-			t.Fatalf("it does not happen that %s", what)
-		}
-	}
-}
+var (
+	within     = testutil.Context
+	eventually = testutil.Eventually
+)
 
 // key is a key with a name for its padding.
 type key struct {
