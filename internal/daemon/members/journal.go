@@ -3,11 +3,7 @@ package members
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,17 +11,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
-	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
-	"github.com/vmmc-go/vmmc/internal/state"
-	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -57,80 +49,6 @@ type Config struct {
 	Log    *slog.Logger
 	Ended  <-chan struct{} // closed when the node ends
 	Go     func(func())    // starts a goroutine, which ends soon after Ended
-}
-
-// membership is a process's place on its node. Guarded by Journal.mu.
-type membership struct {
-	Record
-	state memberState
-	// In expected and returning: closed when the process is in neither any more.
-	present chan struct{}
-	conn    *nodeproto.Conn // in returning: by which it returns
-}
-
-// memberState is how far a process's membership of its node has come.
-//
-//	     connection given up, or daemon restarted
-//	joined ----------------------------------> expected <---------------.
-//	 |  |  ^                                   |      |  proved itself   | connection
-//	 |  |  | all announced                     |      v                  | ended
-//	 |  |  `-----------------------------------|--- returning -----------'
-//	 |  | process ended                        | process ended |
-//	 |  `--------------------------------------+---------------+--> ended
-//	 | sent a malformed packet
-//	 `----------------------------------------------------------> dropped
-//
-// An expected process has no connection. No process reaches a returning one. A dropped process may
-// still run, and cannot rejoin. The model is docs/models/rejoin.pml.
-type memberState uint8
-
-const (
-	memberJoined memberState = iota
-	memberExpected
-	memberReturning
-	memberEnded
-	memberDropped
-)
-
-func (s memberState) String() string {
-	return [...]string{"joined", "expected", "returning", "ended", "dropped"}[s]
-}
-
-// absent reports whether the process has not announced its exports and links to this daemon.
-func (s memberState) absent() bool { return s == memberExpected || s == memberReturning }
-
-var memberTransitions = state.Table[memberState]{
-	memberJoined:    {memberExpected, memberEnded, memberDropped},
-	memberExpected:  {memberReturning, memberEnded},
-	memberReturning: {memberJoined, memberExpected, memberEnded},
-}
-
-// setState is the only writer of a membership's state. mu is held, or no other goroutine uses the
-// journal yet.
-func (j *Journal) setState(m *membership, to memberState) {
-	memberTransitions.Check(m.state, to)
-	from := m.state
-	m.state, m.conn = to, nil
-	switch pid := m.Process.PID; {
-	case to.absent() && !from.absent():
-		present := make(chan struct{})
-		j.absences++
-		m.present, j.absent[pid] = present, m
-		j.cfg.Go(func() { j.watch(m, present) })
-	case from.absent() && !to.absent():
-		if j.absent[pid] == m {
-			delete(j.absent, pid)
-		}
-		close(m.present)
-	}
-	if to == memberEnded || to == memberDropped {
-		delete(j.live, m.Process)
-		e := Record{Process: m.Process, Dropped: to == memberDropped}
-		if to == memberEnded {
-			e.Ended, e.At = true, time.Now().Unix()
-		}
-		j.append(e)
-	}
 }
 
 // Record is a line of the file: a process that joined, or the end of one.
@@ -357,46 +275,6 @@ func (j *Journal) NoteDeparture(id nodeproto.ProcessID, err error) {
 // HasDeparted reports whether the process is known to have ended.
 func (j *Journal) HasDeparted(id nodeproto.ProcessID) bool { return j.departed.has(id) }
 
-// change changes the state of a live membership that is in one of the states from. It reports
-// whether it has.
-func (j *Journal) change(id nodeproto.ProcessID, to memberState, from ...memberState) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	m := j.live[id]
-	if m == nil || !slices.Contains(from, m.state) {
-		return false
-	}
-	j.setState(m, to)
-	return true
-}
-
-// returning returns the membership of a process that returns by c, or nil. mu is held.
-func (j *Journal) returning(id nodeproto.ProcessID, c *nodeproto.Conn) *membership {
-	if m := j.live[id]; m != nil && m.state == memberReturning && m.conn == c {
-		return m
-	}
-	return nil
-}
-
-// IsReturning reports whether a process returns by c.
-func (j *Journal) IsReturning(id nodeproto.ProcessID, c *nodeproto.Conn) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.returning(id, c) != nil
-}
-
-// EndReturn records that a process has announced everything. It reports whether the process was
-// returning by c.
-func (j *Journal) EndReturn(id nodeproto.ProcessID, c *nodeproto.Conn) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	m := j.returning(id, c)
-	if m != nil {
-		j.setState(m, memberJoined)
-	}
-	return m != nil
-}
-
 // Session returns the session of a process that may rejoin, or "".
 func (j *Journal) Session(id nodeproto.ProcessID) string {
 	j.mu.Lock()
@@ -405,198 +283,6 @@ func (j *Journal) Session(id nodeproto.ProcessID) string {
 		return m.Session
 	}
 	return ""
-}
-
-// Intervals between checks whether an expected process has ended.
-const (
-	minProbeInterval = 20 * time.Millisecond
-	maxProbeInterval = time.Second
-)
-
-// watch polls until an absent process is present or has ended.
-func (j *Journal) watch(m *membership, present <-chan struct{}) {
-	t := time.NewTimer(minProbeInterval)
-	defer t.Stop()
-	for pause := minProbeInterval; ; {
-		select {
-		case <-present:
-			return
-		case <-j.cfg.Ended:
-			return
-		case <-t.C:
-		}
-		select {
-		case <-j.cfg.Ended: // both were, and what follows is for a daemon that goes on
-			return
-		default:
-		}
-		if m.dead() {
-			j.departed.add(m.Process)
-			j.change(m.Process, memberEnded, memberJoined, memberExpected, memberReturning)
-			j.cfg.Log.Info("a process has ended before it rejoined", "pid", m.Process.PID, "realpid",
-				m.Real)
-			return
-		}
-		pause = min(2*pause, maxProbeInterval)
-		t.Reset(pause)
-	}
-}
-
-// dead reports whether the kernel says that the process has ended.
-func (e *Record) dead() bool {
-	born, err := unix.Born(e.Real)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && born != 0 && e.Born != 0 && born != e.Born
-}
-
-// AnyAbsent reports whether a process is absent, whose links are not known yet.
-func (j *Journal) AnyAbsent() bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.absent) > 0
-}
-
-// IsAbsent reports whether pid belongs to a process that may rejoin.
-func (j *Journal) IsAbsent(pid uint32) bool { return j.Presence(pid) != nil }
-
-// Presence returns a channel that is closed when an absent process is present or has ended. It is
-// nil for another one.
-func (j *Journal) Presence(pid uint32) <-chan struct{} {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if m := j.absent[pid]; m != nil {
-		return m.present
-	}
-	return nil
-}
-
-// AwaitReturn waits until an absent process is present or has ended.
-func (j *Journal) AwaitReturn(ctx context.Context, pid uint32) error {
-	present := j.Presence(pid)
-	if present == nil {
-		return nil
-	}
-	late := time.NewTimer(timeout.Control)
-	defer late.Stop()
-	return j.await(ctx, pid, present, late.C)
-}
-
-// await waits for one of them.
-func (j *Journal) await(
-	ctx context.Context, pid uint32, present <-chan struct{}, late <-chan time.Time,
-) error {
-	defer fairshare.Leave(ctx)()
-	select {
-	case <-present:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("process %d has not come back to node %q, whose daemon was restarted: %w", pid,
-			j.cfg.Node, context.Cause(ctx))
-	case <-late:
-		return code.New(code.Timeout, "process %d has not come back to node %q, whose daemon was "+
-			"restarted, within %v: it may be stopped", pid, j.cfg.Node, timeout.Control)
-	}
-}
-
-// AwaitReturnOf waits until each process of a user and session that is absent now and may have
-// names is present or has ended.
-func (j *Journal) AwaitReturnOf(ctx context.Context, uid uint32, session string) error {
-	return j.awaitAll(ctx, j.absentOf(uid, session))
-}
-
-func (j *Journal) awaitAll(ctx context.Context, of map[uint32]<-chan struct{}) error {
-	var late <-chan time.Time
-	for pid, present := range of {
-		if late == nil {
-			t := time.NewTimer(timeout.Control)
-			defer t.Stop()
-			late = t.C
-		}
-		if err := j.await(ctx, pid, present, late); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// AwaitReturnOfAll waits until each process that is absent now and may have names is present or has
-// ended.
-func (j *Journal) AwaitReturnOfAll(ctx context.Context) error {
-	j.mu.Lock()
-	of := map[uint32]<-chan struct{}{}
-	for pid, m := range j.absent {
-		if !m.Nameless {
-			of[pid] = m.present
-		}
-	}
-	j.mu.Unlock()
-	return j.awaitAll(ctx, of)
-}
-
-// AbsentUsers returns the users with processes that are absent now and may have names. changes is
-// how often a process has become absent.
-func (j *Journal) AbsentUsers() (uids []uint32, changes uint64) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, m := range j.absent {
-		if !m.Nameless && !slices.Contains(uids, m.UID) {
-			uids = append(uids, m.UID)
-		}
-	}
-	slices.Sort(uids)
-	return uids, j.absences
-}
-
-// absentOf returns the channels of the absent processes of a user and session that may have names,
-// see Presence.
-func (j *Journal) absentOf(uid uint32, session string) map[uint32]<-chan struct{} {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	of := map[uint32]<-chan struct{}{}
-	for pid, m := range j.absent {
-		if m.UID == uid && m.Session == session && !m.Nameless {
-			of[pid] = m.present
-		}
-	}
-	return of
-}
-
-// BeginReturn authenticates a process that rejoins by c: by the kernel's pid and start time of the
-// program, its user, and its rejoin token. From then on the process is returning, unless it has
-// another connection.
-func (j *Journal) BeginReturn(
-	r *nodeproto.RejoinRequest, cred unix.Cred, c *nodeproto.Conn, connected bool,
-) (Record, error) {
-	born, err := unix.Born(cred.PID) // without mu, see Join
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	inProgress := code.New(code.InProgress, "process %d has a connection with node %q still",
-		r.Process.PID, j.cfg.Node)
-	x := j.absent[r.Process.PID]
-	if x == nil {
-		if j.live[r.Process] != nil {
-			return Record{}, inProgress
-		}
-		return Record{}, code.New(code.NoSuchProcess, "node %q does not know process %d: the "+
-			"daemon that it joined has not recorded it, or took it for ended; open another one",
-			j.cfg.Node, r.Process.PID)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Record{}, code.New(code.NoMem,
-			"node %q cannot check the process that rejoins as %d: %v", j.cfg.Node, r.Process.PID, err)
-	}
-	if err != nil || r.Process != x.Process || cred.UID != x.UID || cred.PID != x.Real ||
-		x.Born != 0 && born != x.Born ||
-		subtle.ConstantTimeCompare([]byte(tokenHash(r.Pass)), []byte(x.Hash)) != 1 {
-		return Record{}, code.New(code.NoRights,
-			"this program (%d of user %d) is not process %d of node %q", cred.PID, cred.UID, r.Process.PID,
-			j.cfg.Node)
-	}
-	if connected || x.state == memberReturning {
-		return Record{}, inProgress
-	}
-	j.setState(x, memberReturning)
-	x.conn = c
-	return x.Record, nil
 }
 
 // Close ends the writing, with the socket's lock held. It removes the file if the next daemon has
@@ -620,9 +306,4 @@ func (j *Journal) Close(served bool) (awaited bool) {
 	}
 	j.path = ""
 	return awaited
-}
-
-func tokenHash(token string) string {
-	h := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(h[:])
 }
