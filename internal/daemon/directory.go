@@ -75,7 +75,7 @@ func (o ownNames) Lose(r directory.Registration, to nodeproto.ProcessID) {
 	if o.n.isStopping() { // the next daemon finds it out, too
 		return
 	}
-	e := o.n.names.Lose(tableKey(r.Key), r.Owner, r.Serial, to)
+	e := o.n.names.Lose(tableKey(r.Key), r.Owner, r.Serial, r.Order, to)
 	if e == nil {
 		return
 	}

@@ -8,9 +8,9 @@ import (
 )
 
 // Ordered is a name of the cluster and the order of what the directory is told of it. The table
-// gives orders under its lock: an order that is taken while an entry is there is lower than that of
-// its end, which is lower than those of a later entry of the same export. So what the directory is
-// told late undoes nothing newer.
+// gives orders under its lock: an order that is taken while an entry is there is greater than that of
+// its beginning, and lower than that of its end, which is lower than those of a later entry of the
+// same export. So what the directory is told late undoes nothing newer.
 type Ordered struct {
 	*Entry
 	Order uint64

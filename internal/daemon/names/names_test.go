@@ -912,3 +912,31 @@ func TestOrderOfCluster(t *testing.T) {
 		}
 	}
 }
+
+// An export that gives its name up while that is contested, and claims it again, keeps what it has
+// claimed: the contest was about the entry before.
+func TestLoseIsOfOneEntry(t *testing.T) {
+	var tab Table
+	a, b := owner(1), owner(2)
+	k := key("x")
+	k.Cluster = true
+	contested := func(e *Entry) uint64 {
+		t.Helper()
+		order, err := tab.Order(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return order
+	}
+	before := contested(hold(t, &tab, k, a, of(1)))
+	if err := tab.Withdraw(t.Context(), a, k, 1); err != nil {
+		t.Fatal(err)
+	}
+	again := hold(t, &tab, k, a, of(1))
+	if e := tab.Lose(k, a.ID, 1, before, b.ID); e != nil || len(tab.Find(k)) != 1 {
+		t.Errorf("a contest of the entry before ends %v, and leaves %d", e, len(tab.Find(k)))
+	}
+	if e := tab.Lose(k, a.ID, 1, contested(again), b.ID); e != again || len(tab.Find(k)) != 0 {
+		t.Errorf("a contest of the entry ends %v, and leaves %d", e, len(tab.Find(k)))
+	}
+}

@@ -103,9 +103,10 @@ type Entry struct {
 	Owner *Owner
 	nodeproto.PublishRequest
 
-	state    entryState // Guarded by Table.mu.
-	cause    error      // why a claim has ended. Guarded by Table.mu.
-	endOrder uint64     // of a name of the cluster that has ended. Guarded by Table.mu.
+	state      entryState // Guarded by Table.mu.
+	cause      error      // why a claim has ended. Guarded by Table.mu.
+	beginOrder uint64     // of a name of the cluster
+	endOrder   uint64     // of a name of the cluster that has ended. Guarded by Table.mu.
 }
 
 // entryState is how far an entry has come.
@@ -242,6 +243,7 @@ func (t *Table) add(k Key, o *Owner, r nodeproto.PublishRequest, s entryState) *
 	o.count++
 	if u.entries++; k.Cluster {
 		u.cluster++
+		e.beginOrder = t.nextOrder()
 	}
 	if s == entryHeld {
 		n.found.wake()
@@ -430,13 +432,16 @@ func (t *Table) Withdraw(ctx context.Context, o *Owner, k Key, serial uint64) er
 	return nil
 }
 
-// Lose ends a held name that another process has, too. It returns the entry, or nil if the export
-// does not hold the name.
-func (t *Table) Lose(k Key, id nodeproto.ProcessID, serial uint64, to nodeproto.ProcessID) *Entry {
+// Lose ends a held name of the cluster that another process has, too. The order is that of what
+// the directory was told of the entry: one that the export has claimed since stays. Lose returns the
+// entry, or nil if the export does not hold the name.
+func (t *Table) Lose(
+	k Key, id nodeproto.ProcessID, serial, order uint64, to nodeproto.ProcessID,
+) *Entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, _ := t.exact(k, id, serial)
-	if e == nil || e.state != entryHeld {
+	if e == nil || e.state != entryHeld || e.beginOrder > order {
 		return nil
 	}
 	t.end(e, &TakenError{k, to})
