@@ -157,7 +157,8 @@ func (g *Group) step(name string) {
 	}
 }
 
-// Rank is this member's number, from 0 on. The ranks of a node follow each other.
+// Rank is this member's number, from 0 on. The ranks of a node follow each other, unless
+// "vmmc mpirun --map-by node" has started the programs.
 func (g *Group) Rank() int { return g.rank }
 
 // Size is the number of members.
@@ -168,17 +169,12 @@ func (g *Group) LocalRank() int {
 	if g.group.Parts == nil {
 		return 0
 	}
-	return g.rank - g.group.First(g.p.Node().String())
+	return g.group.CountOn(g.p.Node().String(), g.rank)
 }
 
 // LocalSize is the number of members on this member's node.
 func (g *Group) LocalSize() int {
-	for _, part := range g.group.Parts {
-		if part.Node == g.p.Node().String() {
-			return part.Count
-		}
-	}
-	return 1
+	return max(1, g.group.CountOn(g.p.Node().String(), g.size))
 }
 
 // Node is the node of a member, and the zero NodeID for a rank out of range or a node that is not

@@ -109,6 +109,21 @@ func TestBetweenNodes(t *testing.T) {
 	leave(t, gs)
 }
 
+// The ranks of a node need not follow each other.
+func TestByNode(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	at := []*vmmctest.Node{nodes[0], nodes[1], nodes[0], nodes[1]}
+	gs := joined(t, at, newGroup(at, 1, 1, 2, 1), 5, 0)
+	for rank, want := range [][2]int{{0, 3}, {0, 2}, {1, 3}, {2, 3}, {1, 2}} {
+		g := gs[rank]
+		if g.Rank() != rank || g.LocalRank() != want[0] || g.LocalSize() != want[1] || g.Node(0) != nodes[0].ID() || g.Node(4) != nodes[1].ID() {
+			t.Errorf("member %d: number %d of %d, and 0 and 4 on nodes %v and %v", g.Rank(), g.LocalRank(), g.LocalSize(), g.Node(0), g.Node(4))
+		}
+	}
+	exchanges(t, gs, 3)
+	leave(t, gs)
+}
+
 // Members of three nodes with unequal delays: some are ahead of others by as much as can be.
 func TestDelays(t *testing.T) {
 	nodes := vmmctest.Nodes(t, 3)

@@ -29,7 +29,7 @@ const (
 // Group says on which nodes the programs of a group run.
 type Group struct {
 	ID    string // 32 hexadecimal digits
-	Parts []Part // in the order of ranks; each node once
+	Parts []Part // in the order of ranks; two that follow each other are on different nodes
 }
 
 // Part is the programs of a group on one node.
@@ -38,7 +38,8 @@ type Part struct {
 	Count int
 }
 
-// ParseGroup reads a group: "1:ID:n1*4,n2*3", where "*1" may be left out.
+// ParseGroup reads a group: "1:ID:n1*4,n2*3", where "*1" may be left out. A node may come again
+// behind another one, as in "1:ID:n1,n2,n1".
 func ParseGroup(s string) (g Group, err error) {
 	bad := func(format string, args ...any) (Group, error) {
 		return Group{}, code.New(code.BadConfig, "%s: %s", GroupEnv, fmt.Sprintf(format, args...))
@@ -55,7 +56,7 @@ func ParseGroup(s string) (g Group, err error) {
 		return bad("its ID %.40q is not %d hexadecimal digits", id, 2*groupIDBytes)
 	}
 	g.ID = id
-	seen, size := map[string]bool{}, 0
+	size := 0
 	for part := range strings.SplitSeq(parts, ",") {
 		node, count, counted := strings.Cut(part, "*")
 		p := Part{Node: hosts.Canonical(node), Count: 1}
@@ -72,11 +73,10 @@ func ParseGroup(s string) (g Group, err error) {
 		if size > math.MaxInt32-p.Count {
 			return bad("it has more than %d programs", math.MaxInt32)
 		}
-		if seen[p.Node] {
-			return bad("node %q is named twice", p.Node)
+		if n := len(g.Parts); n > 0 && g.Parts[n-1].Node == p.Node {
+			return bad("node %q follows itself: count its programs together", p.Node)
 		}
 		size += p.Count
-		seen[p.Node] = true
 		g.Parts = append(g.Parts, p)
 	}
 	return g, nil
@@ -113,6 +113,26 @@ func (g Group) NodeOf(rank int) string {
 		rank -= p.Count
 	}
 	return ""
+}
+
+// Append adds a program of the next rank on a node.
+func (g *Group) Append(node string) {
+	if n := len(g.Parts); n > 0 && g.Parts[n-1].Node == node {
+		g.Parts[n-1].Count++
+		return
+	}
+	g.Parts = append(g.Parts, Part{Node: node, Count: 1})
+}
+
+// CountOn is the number of programs on a node whose ranks are lower than a rank.
+func (g Group) CountOn(node string, rank int) (n int) {
+	for _, p := range g.Parts {
+		if p.Node == node {
+			n += min(p.Count, max(rank, 0))
+		}
+		rank -= p.Count
+	}
+	return n
 }
 
 // First is the lowest rank on a node, and -1 if the group has none there.

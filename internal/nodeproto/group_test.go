@@ -52,11 +52,37 @@ func TestParseGroup(t *testing.T) {
 		"1:" + groupID + ":n1*2*3":              "not a number",
 		"1:" + groupID + ":n1*2147483648":       "not a number",
 		"1:" + groupID + ":n1*2147483647,n2":    "more than",
-		"1:" + groupID + ":n1,n2,N1":            "named twice",
+		"1:" + groupID + ":n1,n2,N2":            "follows itself",
+		"1:" + groupID + ":n1*2,n1":             "follows itself",
 		"1:" + strings.Repeat("x", MaxGroup):    "at most",
 	} {
 		if _, err := ParseGroup(s); !errors.Is(err, code.BadConfig) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.60q: %v, want %q", s, err, says)
+		}
+	}
+}
+
+// The ranks of a node need not follow each other.
+func TestGroupByNode(t *testing.T) {
+	g := Group{ID: groupID}
+	nodes := []string{"n1", "n2", "n3", "n1", "n1", "n3", "n1"}
+	for _, n := range nodes {
+		g.Append(n)
+	}
+	again, err := ParseGroup("1:" + groupID + ":n1,n2,n3,n1*2,n3,n1")
+	if diff := cmp.Diff(g, again); err != nil || diff != "" {
+		t.Fatal(err, diff)
+	}
+	before := map[string]int{}
+	for rank, n := range nodes {
+		if g.NodeOf(rank) != n || g.CountOn(n, rank) != before[n] {
+			t.Errorf("rank %d is number %d on node %q, want %d on %q", rank, g.CountOn(n, rank), g.NodeOf(rank), before[n], n)
+		}
+		before[n]++
+	}
+	for n, count := range before {
+		if got := g.CountOn(n, len(nodes)); got != count {
+			t.Errorf("node %q has %d programs, want %d", n, got, count)
 		}
 	}
 }
