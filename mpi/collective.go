@@ -68,7 +68,7 @@ func (r *round) exchange(ctx context.Context, out []byte, to int, in []byte, fro
 	if err := r.recv(ctx, in, from); err != nil {
 		return err
 	}
-	_, err = q.Wait(ctx)
+	_, err = q.Complete(ctx)
 	return wrap(r.call, err)
 }
 
@@ -525,7 +525,7 @@ func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 			}
 		}
 		if q != nil { // before acc changes
-			if _, err := q.Wait(ctx); err != nil {
+			if _, err := q.Complete(ctx); err != nil {
 				q.Abandon()
 				return wrap(call, err)
 			}

@@ -28,8 +28,9 @@ const (
 	ErrArg        = Class(engine.ErrArg)        // MPI_ERR_ARG
 	ErrTruncate   = Class(engine.ErrTruncate)   // MPI_ERR_TRUNCATE
 	ErrOther      = Class(engine.ErrOther)      // MPI_ERR_OTHER
-	ErrPending    = Class(engine.ErrPending)    // MPI_ERR_PENDING: the context has ended, or it is not over
+	ErrPending    = Class(engine.ErrPending)    // MPI_ERR_PENDING: the context of a wait has ended, and the request goes on
 	ErrProcFailed = Class(engine.ErrProcFailed) // MPI_ERR_PROC_FAILED: a rank is gone
+	ErrCanceled   = Class(engine.ErrCanceled)   // none of MPI: the context has ended, and the call is over
 )
 
 var classNames = map[Class]string{
@@ -37,6 +38,7 @@ var classNames = map[Class]string{
 	ErrComm: "ERR_COMM", ErrRank: "ERR_RANK", ErrRequest: "ERR_REQUEST", ErrRoot: "ERR_ROOT",
 	ErrOp: "ERR_OP", ErrArg: "ERR_ARG", ErrTruncate: "ERR_TRUNCATE", ErrOther: "ERR_OTHER",
 	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED",
+	ErrCanceled: "ERR_CANCELED",
 }
 
 // Error is the name of the class in MPI.

@@ -258,7 +258,7 @@ func ExampleError() {
 		}
 		for _, c := range []mpi.Class{
 			mpi.ErrBuffer, mpi.ErrCount, mpi.ErrType, mpi.ErrTag, mpi.ErrComm, mpi.ErrRequest, mpi.ErrRoot,
-			mpi.ErrOp, mpi.ErrArg, mpi.ErrTruncate, mpi.ErrOther, mpi.ErrPending,
+			mpi.ErrOp, mpi.ErrArg, mpi.ErrTruncate, mpi.ErrOther, mpi.ErrPending, mpi.ErrCanceled,
 		} {
 			if errors.Is(err, c) {
 				return fmt.Errorf("it is %w", c)

@@ -232,7 +232,7 @@ func (c *Comm) neighbors(
 		}
 	}
 	for _, q := range sends {
-		if _, err := q.Wait(ctx); err != nil {
+		if _, err := q.Complete(ctx); err != nil {
 			return wrap(call, err)
 		}
 	}

@@ -59,8 +59,8 @@ func send[T any](ctx context.Context, c *Comm, call string, buf []T, dest, tag i
 }
 
 // Send sends values, and returns when buf may be used again (MPI_Send). T has no pointers, and the
-// same layout at the receiver. When the context ends before, the error is [ErrPending]. The message
-// may arrive then, whatever becomes of buf. Finalize does not wait for it.
+// same layout at the receiver. When the context ends before, the error is [ErrCanceled]. The
+// message is withdrawn then, unless a receive has matched it. Finalize does not wait for it.
 //
 // Errors: [ErrRank], [ErrTag], [ErrType], [ErrArg], before anything is sent; [ErrProcFailed].
 //
@@ -113,7 +113,7 @@ func (c *Comm) BufferDetach(ctx context.Context) (int, error) {
 
 // Recv receives a message of at most len(buf) values (MPI_Recv). source may be AnySource, and tag
 // AnyTag. A longer message is [ErrTruncate]: it is taken, and buf is unchanged. When the context ends
-// before, the error is [ErrPending], and no message is taken but one that has begun to arrive.
+// before, the error is [ErrCanceled], and no message is taken but one that has begun to arrive.
 //
 // Errors: [ErrRank], [ErrTag], [ErrType], [ErrArg]; [ErrProcFailed] if the source is gone, or any
 // rank of the communicator for AnySource.
@@ -203,7 +203,7 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 
 // Sendrecv sends and receives at the same time (MPI_Sendrecv). The buffers do not overlap. Both are
 // the caller's again when it returns, also with an error. After an error of the receive, or of the
-// context, the message of the send may arrive.
+// context, the message of the send is withdrawn, unless a receive has matched it.
 //
 // Experimental: it may change in any release.
 func Sendrecv[S, R any](
@@ -228,8 +228,10 @@ func Sendrecv[S, R any](
 	if err != nil {
 		return st, err
 	}
-	_, err = s.Wait(ctx)
-	return st, err
+	if s.r != nil {
+		_, err = s.r.Complete(ctx)
+	}
+	return st, wrap(call, err)
 }
 
 // abandon gives up a request: its buffer is not used any more.
@@ -272,8 +274,10 @@ func (r *Request) Test() (st Status, ok bool, err error) {
 	return Status(s), true, wrap(r.call, err)
 }
 
-// Cancel cancels a receive that no message has matched (MPI_Cancel), and reports whether it did. The
-// request is over then. Sends are not cancelled.
+// Cancel cancels a receive that no message has matched, or a send that no receive has matched
+// (MPI_Cancel). It reports whether the request is cancelled already, and so over. If another rank may
+// have matched the message of a send, that rank is asked, and Status.Cancelled says what it has
+// answered. Wait does not depend on what that rank's program does.
 //
 // Experimental: it may change in any release.
 func (r *Request) Cancel() bool { return r != nil && r.r != nil && r.r.Cancel() }

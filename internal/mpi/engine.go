@@ -85,6 +85,9 @@ type peer struct {
 	freed uint32 // cells of messages of its that were matched
 	told  uint32 // freed when it was told
 
+	asked  int // envelopes without data that were sent to it, and that it has not answered
+	askers int // such envelopes of its that this rank has not answered
+
 	control []Header   // packets without payload that wait for room
 	queue   []*Request // sends whose envelope has not left, in order
 	streams []*Request // sends whose data has not left
@@ -98,7 +101,7 @@ type offer struct {
 	IDs     [2]uint32
 }
 
-const version = 1
+const version = 2
 
 // Options are those of an engine.
 type Options struct {
@@ -444,7 +447,7 @@ func (e *Engine) Finish(ctx context.Context) error {
 		e.step()
 		select {
 		case <-ctx.Done():
-			return contextError(ctx, "wait until all messages have left")
+			return canceled(ctx, "wait until all messages have left")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -463,7 +466,7 @@ func (e *Engine) Finish(ctx context.Context) error {
 		}
 		e.untold = nil
 		e.mu.Unlock()
-		return contextError(ctx, "wait until all ranks have called Finalize")
+		return canceled(ctx, "wait until all ranks have called Finalize")
 	}
 	if err != nil {
 		err = &Error{ErrProcFailed, "", err}

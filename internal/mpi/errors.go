@@ -26,6 +26,7 @@ const (
 	ErrPending
 	ErrProcFailed
 	ErrSession
+	ErrCanceled // no class of MPI: the context has ended, and the call is over
 )
 
 // Error is an error of the engine: its class, and why.
@@ -45,8 +46,14 @@ func Fail(c Class, arg, format string, args ...any) error {
 	return &Error{c, arg, fmt.Errorf(format, args...)}
 }
 
-func contextError(ctx context.Context, what string) error {
-	return &Error{ErrPending, "ctx", fmt.Errorf("%s: %w", what, context.Cause(ctx))}
+// canceled is the error of a call that is over because its context has ended.
+func canceled(ctx context.Context, what string) error {
+	return &Error{ErrCanceled, "ctx", fmt.Errorf("%s: %w", what, context.Cause(ctx))}
+}
+
+// stillPending is the error of a wait whose context has ended: the request goes on.
+func stillPending(ctx context.Context) error {
+	return &Error{ErrPending, "ctx", fmt.Errorf("wait: %w: the request goes on", context.Cause(ctx))}
 }
 
 func (e *Engine) errGone(rank int) error {

@@ -87,6 +87,10 @@ const (
 // window is how many cells the unexpected eager messages of one rank take at most at another one.
 const window = 256
 
+// maxAsked is how many envelopes without data one rank has at another one at most, each of which takes
+// an entry of 64 bytes there. Later ones wait at the sender.
+const maxAsked = 1 << 16
+
 // MaxEager is the longest message that is sent without asking the receiver.
 const MaxEager = 8 << 10
 
@@ -109,12 +113,14 @@ func cellsOf(n int) uint32 { return uint32(max(1, (n+cellData-1)/cellData)) }
 
 // The kinds of packets.
 const (
-	kindPad   = iota + 1
-	kindEager // a whole message
-	kindRTS   // a message that waits for the receiver: no payload
-	kindCTS   // the receiver has matched it
-	kindData  // a piece of a message that was matched
-	kindNoop  // nothing but the header's counters
+	kindPad       = iota + 1
+	kindEager     // a whole message
+	kindRTS       // a message that waits for the receiver: no payload
+	kindCTS       // the receiver has matched it
+	kindData      // a piece of a message that was matched
+	kindNoop      // nothing but the header's counters
+	kindWithdraw  // the sender takes an RTS back, unless it was matched
+	kindWithdrawn // the receiver has forgotten that RTS: no receive has matched it
 )
 
 // flagDiscard in a CTS says that the receiver takes no data: its buffer is too short.

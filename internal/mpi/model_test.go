@@ -14,19 +14,20 @@ import (
 
 // action is what a rank does in the model.
 type action struct {
-	what      int // a send, a receive, or the cancel of a receive
+	what      int // a send, a receive, or a cancel of one
 	to        int
 	source    int
 	tag       int
 	size      int
 	mode      Mode
-	cancelled int // index of the receive
+	cancelled int // index of the receive or send
 }
 
 const (
 	doSend = iota
 	doRecv
 	doCancel
+	doCancelSend
 )
 
 // The promises of MPI, with wildcards, cancels, all lengths and modes, on 1 to 8 ranks. Each rank
@@ -36,6 +37,7 @@ const (
 //   - no message was received twice, and none that was received is another one;
 //   - two messages of one rank that the same receive takes are received in the order of sending: a
 //     receive that was posted earlier never gets the later one of two while it takes both;
+//   - a message whose send was cancelled is received by none, and all others by one;
 //   - what is left over after all receives fits none of those that were cancelled or wait.
 func TestModel(t *testing.T) {
 	for _, w := range ways {
@@ -65,7 +67,7 @@ func runModel(t *testing.T, rt *rapid.T, es []*Engine, cid uint64) {
 	plans := make([][]action, n)
 	for rank := range plans {
 		plans[rank] = rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) action {
-			a := action{what: rapid.SampledFrom([]int{doSend, doSend, doRecv, doRecv, doRecv, doCancel}).Draw(rt, "what")}
+			a := action{what: rapid.SampledFrom([]int{doSend, doSend, doRecv, doRecv, doRecv, doCancel, doCancelSend}).Draw(rt, "what")}
 			a.to = rapid.IntRange(0, n-1).Draw(rt, "to")
 			a.source = rapid.IntRange(-1, n-1).Draw(rt, "source")
 			a.tag = rapid.SampledFrom([]int{0, 1, 2, AnyTag}).Draw(rt, "tag")
@@ -87,7 +89,7 @@ func runModel(t *testing.T, rt *rapid.T, es []*Engine, cid uint64) {
 		rt.FailNow()
 	}
 	for rank := range results {
-		if err := results[rank].check(plans, rank); err != nil {
+		if err := results[rank].check(plans, results, rank); err != nil {
 			rt.Fatalf("rank %d: %v", rank, err)
 		}
 	}
@@ -104,7 +106,10 @@ type received struct {
 	size        int
 }
 
-type result struct{ got []received }
+type result struct {
+	got       []received
+	withdrawn map[int]bool // numbers of messages that were cancelled
+}
 
 // message makes a message that says which one it is.
 func message(size, from, number int) []byte {
@@ -120,7 +125,10 @@ func message(size, from, number int) []byte {
 func runPlan(ctx context.Context, e *Engine, n int, cid uint64, plan []action) (res result, err error) {
 	group := e.all()[:n]
 	var sends, recvs []*Request
+	var numbers []int // of the sends
+	var asked []int   // indexes of the sends that were cancelled
 	var bufs [][]byte
+	res.withdrawn = map[int]bool{}
 	sent := make([]uint64, n)
 	for number, a := range plan {
 		switch a.what {
@@ -130,7 +138,7 @@ func runPlan(ctx context.Context, e *Engine, n int, cid uint64, plan []action) (
 			if err != nil {
 				return res, err
 			}
-			sends = append(sends, r)
+			sends, numbers = append(sends, r), append(numbers, number)
 			sent[a.to]++
 		case doRecv:
 			buf := make([]byte, 50_000)
@@ -147,6 +155,22 @@ func runPlan(ctx context.Context, e *Engine, n int, cid uint64, plan []action) (
 					res.got[i].cancelled = true
 				}
 			}
+		case doCancelSend:
+			if len(sends) > 0 {
+				i := a.cancelled % len(sends)
+				sends[i].Cancel()
+				asked = append(asked, i)
+			}
+		}
+	}
+	for _, i := range asked { // whatever the other ranks do: they post no receives for it
+		st, err := sends[i].Wait(ctx)
+		if err != nil {
+			return res, err
+		}
+		if number := numbers[i]; st.Cancelled && !res.withdrawn[number] {
+			res.withdrawn[number] = true
+			sent[plan[number].to]--
 		}
 	}
 	// How much each has sent, in the other context.
@@ -230,7 +254,7 @@ func (x *received) read(st Status, buf []byte) error {
 }
 
 // check compares what a rank has received with what was sent to it.
-func (res *result) check(plans [][]action, rank int) error {
+func (res *result) check(plans [][]action, results []result, rank int) error {
 	seen := map[[2]int]int{}
 	for i, x := range res.got {
 		if x.cancelled {
@@ -238,6 +262,8 @@ func (res *result) check(plans [][]action, rank int) error {
 		}
 		a := plans[x.from][x.number]
 		switch key := [2]int{x.from, x.number}; {
+		case results[x.from].withdrawn[x.number]:
+			return fmt.Errorf("receive %d got %+v, which was cancelled", i, x)
 		case a.what != doSend || a.to != rank || a.size != x.size || a.tag != x.status.Tag:
 			return fmt.Errorf("receive %d got %+v, which was not sent", i, x)
 		case !fits(int32(x.source), int32(x.tag), int32(x.from), int32(a.tag)):
@@ -252,7 +278,7 @@ func (res *result) check(plans [][]action, rank int) error {
 	for from, plan := range plans {
 		var mine []int // messages for this rank, in order
 		for number, a := range plan {
-			if a.what == doSend && a.to == rank {
+			if a.what == doSend && a.to == rank && !results[from].withdrawn[number] {
 				mine = append(mine, number)
 			}
 		}

@@ -213,6 +213,18 @@ func (q *queues) findUnexpected(context uint64, source, tag int32) uint32 {
 	return 0
 }
 
+// findAsked returns the message without data that a rank has sent by a request of its own, or 0.
+func (q *queues) findAsked(context uint64, rank int, request uint32) uint32 {
+	for i := binary.LittleEndian.Uint32(q.bucket(context)[unexpected:]); i != 0; {
+		e := q.at(i)
+		if e.request() == request && e.kind() == entryRTS && e.rank() == rank && e.context() == context {
+			return i
+		}
+		i = e.next()
+	}
+	return 0
+}
+
 // fits reports whether a receive with the wanted source and tag takes a message.
 func fits(wantSource, wantTag, source, tag int32) bool {
 	return (wantSource == AnySource || wantSource == source) && (wantTag == AnyTag || wantTag == tag)

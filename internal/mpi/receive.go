@@ -32,6 +32,7 @@ func (e *Engine) Recv(ctx context.Context, s *Source, buf []byte) (Status, error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ended != nil {
+		ended = canceled(ctx, "receive")
 		r.abandon(ended)
 		return Status{}, ended
 	}
@@ -223,6 +224,10 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 	case kindEager:
 		return pr.eagerArrived(h, data)
 	case kindRTS:
+		if pr.askers == maxAsked {
+			return pr.violation("more than %d messages wait for an answer", maxAsked)
+		}
+		pr.askers++
 		v := envelope{
 			context: h.context, source: h.source, tag: h.tag, length: h.length,
 			kind: entryRTS, rank: pr.rank, request: h.sreq,
@@ -245,6 +250,11 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 		return pr.dataArrived(h, data)
 	case kindNoop:
 		return nil
+	case kindWithdraw:
+		pr.withdrawn(h)
+		return nil
+	case kindWithdrawn:
+		return pr.takenBack(h)
 	}
 	return pr.violation("a packet of kind %d", h.kind)
 }
@@ -253,13 +263,16 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 // has it as an int.
 const maxLength = math.MaxInt / 2
 
-// checkEnvelope refuses what no rank sends: a program would get it in a Status.
+// checkEnvelope refuses what no rank sends: a program would get it in a Status. Only the collectives'
+// contexts, which are odd, have negative tags.
 func (pr *peer) checkEnvelope(h *Header) error {
 	switch {
 	case h.length > maxLength:
 		return pr.violation("a message of %d bytes", h.length)
 	case h.source < 0 || int(h.source) >= pr.e.size:
 		return pr.violation("a message of rank %d of a communicator, in a job of %d ranks", h.source, pr.e.size)
+	case h.tag == AnyTag || h.tag == AnySource || h.tag < 0 && h.context&1 == 0:
+		return pr.violation("a message with tag %d", h.tag)
 	}
 	return nil
 }
@@ -344,6 +357,7 @@ func (pr *peer) cleared(h *Header) error {
 	if r == nil || r.kind != sending || r.peer != pr || r.state != left {
 		return pr.violation("it has matched a message that does not wait")
 	}
+	pr.asked--
 	if h.flags&flagDiscard != 0 || r.length == 0 {
 		r.finish(nil)
 		return nil
@@ -351,6 +365,29 @@ func (pr *peer) cleared(h *Header) error {
 	r.state, r.off, r.far = streaming, 0, h.rreq
 	pr.streams = append(pr.streams, r)
 	return nil // Poll's caller pumps
+}
+
+// withdrawn forgets a message that the peer takes back, and says so. If a receive or a matched probe
+// has taken it, the answer to that one is the answer.
+func (pr *peer) withdrawn(h *Header) {
+	i := pr.e.q.findAsked(h.context, pr.rank, h.sreq)
+	if i == 0 {
+		return
+	}
+	pr.e.q.remove(unexpected, i)
+	pr.control = append(pr.control, Header{kind: kindWithdrawn, sreq: h.sreq})
+	// Poll's caller pumps
+}
+
+// takenBack ends a send that was withdrawn.
+func (pr *peer) takenBack(h *Header) error {
+	r := pr.e.lookUp(h.sreq)
+	if r == nil || r.kind != sending || r.peer != pr || r.state != left || !r.withdrawing {
+		return pr.violation("it has forgotten a message that was not withdrawn")
+	}
+	pr.asked--
+	r.cancelled()
+	return nil
 }
 
 func (pr *peer) dataArrived(h *Header, data []byte) error {
@@ -433,14 +470,14 @@ func (e *Engine) Probe(ctx context.Context, s *Source, take bool) (Status, *Mess
 	r.v = envelope{context: s.Context, source: int32(s.Source), tag: int32(s.Tag)}
 	e.probers = append(e.probers, r)
 	e.mu.Unlock()
-	if err := r.await(ctx); err != nil {
+	if r.await(ctx) != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if r.done.Load() && r.msg != nil { // no other receive gets it
 			return r.status, r.msg, r.err
 		}
 		e.probers = slices.DeleteFunc(e.probers, func(o *Request) bool { return o == r })
-		return Status{}, nil, err
+		return Status{}, nil, canceled(ctx, "probe")
 	}
 	return r.status, r.msg, r.err
 }
@@ -484,9 +521,10 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	if err := r.await(ctx); err != nil {
+	if r.await(ctx) != nil {
 		r.e.mu.Lock()
 		defer r.e.mu.Unlock()
+		err := canceled(ctx, "receive")
 		r.abandon(err)
 		return Status{}, err
 	}

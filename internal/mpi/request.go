@@ -53,19 +53,22 @@ type Request struct {
 	whole  bool  // reports whether it fails if any rank of group is gone
 	sync   bool
 	copied bool // reports whether buf is the engine's, and counts as buffered
-	// abandoned reports whether the caller is gone: buf is the engine's, or nil.
-	abandoned bool
-	buf       []byte
-	off       int // how much of the data has come or gone
-	length    int // of the message
-	far       uint32
-	entry     uint32 // while it is posted
-	v         envelope
-	status    Status
-	err       error
-	msg       *Message
-	done      atomic.Bool // stored last
-	waiter    *waiter
+	// abandoned reports whether the caller was told an error before the protocol is over. buf is the
+	// caller's until detach.
+	abandoned   bool
+	detached    bool // reports whether buf is a copy that detach has made
+	withdrawing bool // reports whether the receiver was asked to forget the message
+	buf         []byte
+	off         int // how much of the data has come or gone
+	length      int // of the message
+	far         uint32
+	entry       uint32 // while it is posted
+	v           envelope
+	status      Status
+	err         error
+	msg         *Message
+	done        atomic.Bool // stored last
+	waiter      *waiter
 }
 
 // waiter is what a goroutine sleeps on.
@@ -186,9 +189,10 @@ func (r *Request) tell(err error) {
 }
 
 // abandon ends a request for its caller at once: the caller is told the error, and its memory is not
-// used any more. A request that a living peer can still name keeps its index until the protocol is
-// over: its data is dropped, or is sent from a copy. Otherwise that peer's packets would name nothing,
-// or another request.
+// used any more, but that of a send, which detach leaves to the caller. A request that a living peer can
+// still name keeps its index until the protocol is over: its data is dropped, or is sent from a copy.
+// Otherwise that peer's packets would name nothing, or another request. A message that no receive has
+// matched is withdrawn.
 func (r *Request) abandon(err error) {
 	switch {
 	case r.state == over || r.abandoned:
@@ -197,27 +201,88 @@ func (r *Request) abandon(err error) {
 		r.fail(err)
 		return
 	case r.state == queued:
-		r.peer.queue = slices.DeleteFunc(r.peer.queue, func(o *Request) bool { return o == r })
+		r.leaveQueue()
 		r.finish(err)
 		return
 	case r.kind == receiving:
 		r.buf = nil
-	case !r.copied:
-		r.buf = slices.Clone(r.buf)
+	case r.state == left && r.withdraw():
+		r.finish(err)
+		return
 	}
 	r.abandoned = true
 	r.tell(err)
 }
 
+// withdraw takes back a message whose envelope is out. It reports whether the message is forgotten: a
+// peer answers later.
+func (r *Request) withdraw() bool {
+	e, pr := r.e, r.peer
+	switch {
+	case pr.port == nil:
+		i := e.q.findAsked(r.v.context, pr.rank, r.index)
+		if i != 0 {
+			e.q.remove(unexpected, i)
+		}
+		return i != 0 // otherwise a matched probe has it
+	case !r.withdrawing:
+		r.withdrawing = true
+		pr.control = append(pr.control, Header{kind: kindWithdraw, context: r.v.context, sreq: r.index})
+		pr.pump()
+	}
+	return false
+}
+
+// leaveQueue takes a send whose envelope has not left out of the queue.
+func (r *Request) leaveQueue() {
+	r.peer.queue = slices.DeleteFunc(r.peer.queue, func(o *Request) bool { return o == r })
+}
+
+// cancelled ends a send whose message was forgotten.
+func (r *Request) cancelled() {
+	r.status.Cancelled = true
+	r.finish(nil)
+}
+
+// detach has an abandoned send use a copy of the caller's memory, if it still uses that. The caller of
+// the request calls it before it uses the memory. The lock is not held while the memory is copied: it
+// may be long, and nothing writes it.
+func (r *Request) detach() {
+	if !r.abandoned || r.copied || r.kind != sending {
+		return
+	}
+	for r.state != over && !r.detached {
+		buf := r.buf
+		r.e.mu.Unlock()
+		c := slices.Clone(buf)
+		r.e.mu.Lock()
+		if r.state != over {
+			r.buf, r.detached = c, true
+		}
+	}
+}
+
 // Abandon gives up a request that the caller does not wait for any more: its memory is not used from
-// now on. A message whose envelope has left is sent all the same, from a copy.
+// now on. A message that no receive has matched is withdrawn. One that was matched is sent from a copy.
 func (r *Request) Abandon() {
-	if r.done.Load() {
+	if r.done.Load() && r.err == nil {
 		return
 	}
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	r.abandon(Fail(ErrPending, "request", "it was given up"))
+	r.abandon(Fail(ErrCanceled, "request", "it was given up"))
+	r.detach()
+}
+
+// Complete is Wait that gives up the request when the context ends.
+func (r *Request) Complete(ctx context.Context) (Status, error) {
+	if r.await(ctx) != nil {
+		err := canceled(ctx, "wait")
+		r.e.mu.Lock()
+		r.abandon(err) // unless it is over since
+		r.e.mu.Unlock()
+	}
+	return r.Result()
 }
 
 // fail ends a request that is not over with an error. No peer can name it any more.
@@ -340,7 +405,7 @@ func (e *Engine) sleep(ctx context.Context, w *waiter) error {
 	case <-w.ch:
 		return nil
 	case <-ctx.Done():
-		return contextError(ctx, "wait")
+		return stillPending(ctx)
 	}
 }
 
@@ -368,7 +433,7 @@ func (r *Request) Wait(ctx context.Context) (Status, error) {
 	if err := r.await(ctx); err != nil {
 		return Status{}, err
 	}
-	return r.status, r.err
+	return r.Result()
 }
 
 // WaitAny returns the index of a request that is over, and -1 if all are nil.
@@ -438,15 +503,32 @@ func (r *Request) Result() (Status, error) {
 	if !r.done.Load() {
 		return Status{}, Fail(ErrPending, "request", "the request is not over")
 	}
+	if r.kind == sending && r.err != nil { // it may have been abandoned
+		r.e.mu.Lock()
+		r.detach()
+		r.e.mu.Unlock()
+	}
 	return r.status, r.err
 }
 
-// Cancel cancels a receive that no message has matched. It reports whether it did: Status.Cancelled
-// says so, too.
+// Cancel cancels a receive that no message has matched, or a send that no receive has matched. It
+// reports whether the request is cancelled already. A message that another rank may have matched is
+// over when that rank has answered: then Status.Cancelled says which.
 func (r *Request) Cancel() bool {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
-	if r.kind != receiving || r.state != isPosted {
+	switch {
+	case r.kind == sending && r.state == queued:
+		r.leaveQueue()
+		r.cancelled()
+		return true
+	case r.kind == sending && r.state == left && !r.abandoned:
+		if r.withdraw() {
+			r.cancelled()
+			return true
+		}
+		return false
+	case r.kind != receiving || r.state != isPosted:
 		return false
 	}
 	r.status = Status{Source: AnySource, Tag: AnyTag, Cancelled: true}

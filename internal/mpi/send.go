@@ -31,8 +31,8 @@ type Target struct {
 	Collective bool
 }
 
-// Send sends a message, and returns when buf may be used again. If the context ends before, the
-// message may arrive all the same, and buf may be used.
+// Send sends a message, and returns when buf may be used again. If the context ends before, buf may be
+// used, and the message is withdrawn unless a receive has matched it.
 func (e *Engine) Send(ctx context.Context, t *Target, buf []byte, mode Mode) error {
 	if mode == Buffered {
 		return e.sendBuffered(t, buf)
@@ -54,10 +54,11 @@ func (e *Engine) Send(ctx context.Context, t *Target, buf []byte, mode Mode) err
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ended != nil {
+		ended = canceled(ctx, "send")
 		r.abandon(ended)
-		return ended
 	}
 	err = r.err
+	r.detach()
 	e.recycle(r)
 	return err
 }
@@ -157,6 +158,9 @@ func (pr *peer) pump() {
 		if !pr.send(nil) {
 			return
 		}
+		if pr.h.kind == kindCTS || pr.h.kind == kindWithdrawn {
+			pr.askers--
+		}
 		if pr.control = pr.control[1:]; len(pr.control) == 0 {
 			pr.control = nil
 		}
@@ -168,6 +172,9 @@ func (pr *peer) pump() {
 	}
 	for len(pr.queue) > 0 {
 		if !pr.sendEnvelope(pr.queue[0]) {
+			if pr.asked == maxAsked { // the data of messages that it has matched goes on
+				break
+			}
 			return
 		}
 		pr.queue[0] = nil
@@ -192,7 +199,8 @@ func (pr *peer) pump() {
 	}
 }
 
-// sendEnvelope sends a message, or asks the receiver for leave. It reports whether there was room.
+// sendEnvelope sends a message, or asks the receiver for leave. It reports whether there was room, and
+// whether the receiver has few enough envelopes of this rank.
 func (pr *peer) sendEnvelope(r *Request) bool {
 	n := cellsOf(r.length)
 	h := Header{context: r.v.context, source: r.v.source, tag: r.v.tag, length: r.v.length}
@@ -206,11 +214,15 @@ func (pr *peer) sendEnvelope(r *Request) bool {
 		r.finish(nil)
 		return true
 	}
+	if pr.asked == maxAsked {
+		return false
+	}
 	h.kind, h.sreq = kindRTS, r.index
 	pr.h = h
 	if !pr.send(nil) {
 		return false
 	}
+	pr.asked++
 	r.state = left
 	return true
 }
@@ -301,7 +313,7 @@ func (e *Engine) DetachBuffer(ctx context.Context) (int, error) {
 		}
 		e.parked.Add(-1)
 		if ctx.Err() != nil {
-			return 0, contextError(ctx, "wait until buffered messages have left")
+			return 0, canceled(ctx, "wait until buffered messages have left")
 		}
 	}
 }
