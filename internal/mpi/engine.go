@@ -243,6 +243,14 @@ func (e *Engine) Module(rank int) string {
 	return "self"
 }
 
+// Node is the node of a rank. A job without a group has the zero node.
+func (e *Engine) Node(rank int) vmmc.NodeID {
+	if e.g == nil {
+		return vmmc.NodeID{}
+	}
+	return e.g.Node(rank)
+}
+
 // NewContext returns a context that no rank has got before. The next one is the communicator's too.
 func (e *Engine) NewContext() uint64 {
 	e.mu.Lock()

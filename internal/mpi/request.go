@@ -21,6 +21,7 @@ const (
 	receiving
 	probing
 	mprobing
+	general
 )
 
 // The states of a request.
@@ -28,6 +29,7 @@ const (
 //	sending:   queued -> left -> streaming -> over; an eager one: queued -> over
 //	receiving: posted -> matched -> over
 //	probes:    posted -> over
+//	general:   posted -> over
 //
 // The state is the protocol's, and a peer can name the request until it is over. Its caller may have
 // been told an error before: see abandon.
@@ -300,6 +302,20 @@ func (r *Request) concerns(pr *peer) bool {
 		return true
 	}
 	return (r.peer == nil || r.whole) && slices.Contains(r.group, pr.rank)
+}
+
+// NewGeneral begins a request that the caller ends by Complete: no peer can name it
+// (MPI_Grequest_start).
+func (e *Engine) NewGeneral() *Request { return &Request{e: e, kind: general, state: isPosted} }
+
+// Complete ends a request of NewGeneral (MPI_Grequest_complete). It has no effect on a request that
+// was given up.
+func (r *Request) Complete(err error) {
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	if r.state != over {
+		r.finish(err)
+	}
 }
 
 // setPeer sets the peer that a request begins with, nil for any.
