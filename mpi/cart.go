@@ -6,19 +6,10 @@ import (
 	"slices"
 )
 
-// The classes of topologies. The engine has no use for them: it numbers its own from 1 on.
-//
-// Experimental: they may change in any release.
-const (
-	ErrTopology Class = iota + 101 // MPI_ERR_TOPOLOGY
-	ErrDims                        // MPI_ERR_DIMS
-)
-
-func init() { classNames[ErrTopology], classNames[ErrDims] = "ERR_TOPOLOGY", "ERR_DIMS" }
-
-// Dims returns the dimensions of a grid of n ranks (MPI_Dims_create, MPI 5.0 section 8.5.2). What is 0
-// in dims is chosen, and the rest stays. Chosen dimensions do not increase. The difference between the
-// largest and the smallest of them is the least that there is, and among equals the largest is least.
+// Dims returns the dimensions of a grid of n ranks (MPI_Dims_create, chapter Process Topologies).
+// What is 0 in dims is chosen, and the rest stays. Chosen dimensions do not increase. The
+// difference between the largest and the smallest of them is the least that there is, and among
+// equals the largest is least.
 //
 // Errors: [ErrArg] if n is not from 1 to 2^31-1; [ErrDims] if a dimension is negative, or n is no
 // multiple of those that stay, or is not their product where none is chosen.
@@ -115,8 +106,8 @@ func power(d, k int) int {
 	return p
 }
 
-// Cart is a communicator whose ranks lie on a grid (Cartesian topology, MPI 5.0 section 8.5). Ranks
-// are numbered by rows: the last coordinate changes first.
+// Cart is a communicator whose ranks lie on a grid (Cartesian topology, chapter Process
+// Topologies). Ranks are numbered by rows: the last coordinate changes first.
 //
 // Experimental: it may change in any release.
 type Cart struct {
@@ -130,14 +121,14 @@ type grid struct {
 	periodic []bool
 }
 
-// Cart makes a communicator of the first ranks, on a grid of these dimensions (MPI_Cart_create). It is
-// a collective. A dimension that is periodic is a ring. A rank beyond the grid gets nil.
+// Cart makes a communicator of the first ranks, on a grid of these dimensions (MPI_Cart_create). It
+// is a collective. A dimension that is periodic is a ring. A rank beyond the grid gets nil.
 //
-// The ranks keep their order also if reorder is true: "vmmc run" numbers the ranks of a node one after
-// the other, so rows of the grid lie on one node already.
+// The ranks keep their order also if reorder is true: "vmmc run" numbers the ranks of a node one
+// after the other, so rows of the grid lie on one node already.
 //
-// Errors: [ErrDims] if a dimension is not positive, or the grid has more places than there are ranks;
-// [ErrArg] if periodic is not as long as dims.
+// Errors: [ErrDims] if a dimension is not positive, or the grid has more places than there are
+// ranks; [ErrArg] if periodic is not as long as dims.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool, reorder bool) (*Cart, error) {
@@ -204,8 +195,9 @@ func (g *grid) coords(rank int) []int {
 	return at
 }
 
-// RankOf returns the rank at a place (MPI_Cart_rank). Coordinates of periodic dimensions may be any:
-// they go round the ring. [ErrArg]: there are too few or too many, or one lies beside the grid.
+// RankOf returns the rank at a place (MPI_Cart_rank). Coordinates of periodic dimensions may be
+// any: they go round the ring. [ErrArg]: there are too few or too many, or one lies beside the
+// grid.
 //
 // Experimental: it may change in any release.
 func (t *Cart) RankOf(coords []int) (int, error) {
@@ -264,9 +256,9 @@ func (g *grid) shift(rank, dim, places int) (source, dest int) {
 	return place(x - places), place(x + places)
 }
 
-// Sub makes a communicator of the ranks that differ only in the dimensions to keep, on a grid of these
-// (MPI_Cart_sub). It is a collective: all ranks give the same. [ErrArg]: keep is not as long as there
-// are dimensions.
+// Sub makes a communicator of the ranks that differ only in the dimensions to keep, on a grid of
+// these (MPI_Cart_sub). It is a collective: all ranks give the same. [ErrArg]: keep is not as long
+// as there are dimensions.
 //
 // Experimental: it may change in any release.
 func (t *Cart) Sub(ctx context.Context, keep []bool) (*Cart, error) {

@@ -142,6 +142,16 @@ func collectives(ctx context.Context, c *mpi.Comm, k int) error {
 	if err := differs("allreduce", sum, sumOf(n, k)); err != nil {
 		return err
 	}
+	if err := mpi.ReduceScatterBlock(ctx, c, all, sum, mpi.Sum[int64]()); err != nil {
+		return err
+	}
+	want := make([]int64, k)
+	for i := range want {
+		want[i] = int64(n) * value(rank, i)
+	}
+	if err := differs("reduce scatter", sum, want); err != nil {
+		return err
+	}
 	folded := make([]affine, k)
 	if err := mpi.Allreduce(ctx, c, affines(rank, k), folded, mpi.OpOf(compose, false)); err != nil {
 		return err
@@ -162,7 +172,8 @@ func collectives(ctx context.Context, c *mpi.Comm, k int) error {
 	if err := differs("allgather", gathered, all); err != nil {
 		return err
 	}
-	out, in, want := make([]int64, n*k), make([]int64, n*k), make([]int64, n*k)
+	out, in := make([]int64, n*k), make([]int64, n*k)
+	want = make([]int64, n*k)
 	for r := range n {
 		for i := range k {
 			out[r*k+i], want[r*k+i] = value(rank*10+r, i), value(r*10+rank, i)

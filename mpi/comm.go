@@ -21,8 +21,8 @@ const (
 )
 
 // Comm is a communicator: ranks that send each other messages which no other communicator receives.
-// Calls of one Comm may be made from any goroutine, but for collectives: of these one at a time, in
-// the same order at all ranks.
+// Calls of one Comm may be made from any goroutine. Collectives begin in the same order at all ranks:
+// blocking ones one at a time, and non-blocking ones also while others are not over.
 //
 // Experimental: it may change in any release.
 type Comm struct {
@@ -34,6 +34,9 @@ type Comm struct {
 
 	mu  sync.Mutex
 	seq uint32 // collectives that were begun. Guarded by mu.
+
+	layoutOnce sync.Once
+	laidOut    *layout // made by layout
 }
 
 func newComm(j *job, id uint64, rank int, ranks []int, name string) *Comm {
@@ -112,7 +115,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if c.rank == 0 {
 		id[0] = c.j.e.NewContext()
 	}
-	if err := bcast(ctx, c, call, id, 0); err != nil {
+	if err := bcastPlan(c, call, id, 0).do(ctx); err != nil {
 		return nil, err
 	}
 	return newComm(c.j, id[0], c.rank, c.ranks, c.name+" dup"), nil
@@ -136,7 +139,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	}
 	all := make([]part, len(c.ranks))
 	mine := []part{{int64(color), int64(key), c.j.e.NewContext()}}
-	if err := allgather(ctx, c, call, mine, all); err != nil {
+	if err := allgatherPlan(c, call, mine, all).do(ctx); err != nil {
 		return nil, err
 	}
 	if color == Undefined {

@@ -131,6 +131,17 @@ func TestKilledInCollective(t *testing.T) {
 			}
 			each(t, cs, func(ctx context.Context, c *mpi.Comm) error { return c.Barrier(ctx) })
 			calls := map[string]func(ctx context.Context, c *mpi.Comm) error{
+				"non-blocking allgather": func(ctx context.Context, c *mpi.Comm) error {
+					q, err := mpi.Iallgather(c, []int{1}, make([]int, size))
+					if err != nil {
+						return err
+					}
+					_, err = q.Wait(ctx)
+					return err
+				},
+				"gatherv": func(ctx context.Context, c *mpi.Comm) error {
+					return mpi.Gatherv(ctx, c, []int{1}, make([]int, size), mpi.Parts{Counts: slices.Repeat([]int{1}, size)}, 0)
+				},
 				"barrier": func(ctx context.Context, c *mpi.Comm) error { return c.Barrier(ctx) },
 				"allreduce": func(ctx context.Context, c *mpi.Comm) error {
 					v := make([]float64, 5000)

@@ -24,6 +24,8 @@ package mpi
 //
 //   - point-to-point calls: p2p.go; what they check: Comm.target and Comm.source in comm.go
 //   - communicators: comm.go
-//   - collectives, and which algorithm one uses: collective.go; operations: op.go
+//   - how a collective runs: plan in collective.go; which algorithm one uses: reduce.go, gather.go;
+//     trees, and which ranks share a node: tree.go; operations: op.go
+//   - requests of collectives: nonblocking.go; persistent requests: persistent.go
 //   - what a program finds when it starts: init.go
 //   - everything behind these: internal/mpi

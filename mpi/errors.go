@@ -30,15 +30,24 @@ const (
 	ErrOther      = Class(engine.ErrOther)      // MPI_ERR_OTHER
 	ErrPending    = Class(engine.ErrPending)    // MPI_ERR_PENDING: the context of a wait has ended, and the request goes on
 	ErrProcFailed = Class(engine.ErrProcFailed) // MPI_ERR_PROC_FAILED: a rank is gone
+	ErrGroup      = Class(engine.ErrGroup)      // MPI_ERR_GROUP
 	ErrCanceled   = Class(engine.ErrCanceled)   // none of MPI: the context has ended, and the call is over
+)
+
+// The classes that the engine does not use. It numbers its own from 1 on.
+//
+// Experimental: they may change in any release.
+const (
+	ErrTopology Class = iota + 101 // MPI_ERR_TOPOLOGY
+	ErrDims                        // MPI_ERR_DIMS
 )
 
 var classNames = map[Class]string{
 	ErrBuffer: "ERR_BUFFER", ErrCount: "ERR_COUNT", ErrType: "ERR_TYPE", ErrTag: "ERR_TAG",
 	ErrComm: "ERR_COMM", ErrRank: "ERR_RANK", ErrRequest: "ERR_REQUEST", ErrRoot: "ERR_ROOT",
 	ErrOp: "ERR_OP", ErrArg: "ERR_ARG", ErrTruncate: "ERR_TRUNCATE", ErrOther: "ERR_OTHER",
-	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED",
-	ErrCanceled: "ERR_CANCELED",
+	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED", ErrGroup: "ERR_GROUP",
+	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 }
 
 // Error is the name of the class in MPI.

@@ -2,10 +2,7 @@ package mpi
 
 import (
 	"context"
-	"errors"
 	"slices"
-
-	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
 
 // Topology is a communicator whose ranks have neighbours: a [Cart] or a [Graph].
@@ -22,7 +19,7 @@ type Topology interface {
 }
 
 // Graph is a communicator whose ranks send along the edges of a directed graph (distributed graph
-// topology, MPI 5.0 section 8.5.4).
+// topology, chapter Process Topologies).
 //
 // Experimental: it may change in any release.
 type Graph struct {
@@ -30,14 +27,14 @@ type Graph struct {
 	sources, dests []int
 }
 
-// Graph makes a communicator of the same ranks on a graph of which each rank gives its own edges: the
-// ranks that it receives from, and those that it sends to (MPI_Dist_graph_create_adjacent with
+// Graph makes a communicator of the same ranks on a graph of which each rank gives its own edges:
+// the ranks that it receives from, and those that it sends to (MPI_Dist_graph_create_adjacent with
 // MPI_UNWEIGHTED). It is a collective. A rank may be there several times, and may be this one.
 //
 // The ranks keep their order also if reorder is true.
 //
-// Errors: [ErrRank] if there is no such rank; [ErrTopology], at all ranks, if one rank gives an edge
-// another number of times than the rank at its other end.
+// Errors: [ErrRank] if there is no such rank; [ErrTopology], at all ranks, if one rank gives an
+// edge another number of times than the rank at its other end.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Graph(ctx context.Context, sources, dests []int, reorder bool) (*Graph, error) {
@@ -59,11 +56,7 @@ func (c *Comm) Graph(ctx context.Context, sources, dests []int, reorder bool) (*
 	}
 	// An edge that only one end knows would have a neighbourhood collective wait for ever.
 	told := make([]int64, n)
-	if err := Alltoall(ctx, c, out, told); err != nil {
-		var e *Error
-		if errors.As(err, &e) {
-			err = &Error{Call: call, Arg: e.Arg, Class: e.Class, Err: e.Err}
-		}
+	if err := alltoallPlan(c, call, out, told).do(ctx); err != nil {
 		return nil, err
 	}
 	wrong := []int64{-1, 0, 0} // a rank, and how many edges from it this rank gives, and that one
@@ -73,7 +66,7 @@ func (c *Comm) Graph(ctx context.Context, sources, dests []int, reorder bool) (*
 		}
 	}
 	wrongs := make([]int64, 3*n)
-	if err := allgather(ctx, c, call, wrong, wrongs); err != nil {
+	if err := allgatherPlan(c, call, wrong, wrongs).do(ctx); err != nil {
 		return nil, err
 	}
 	for rank := range n {
@@ -100,8 +93,8 @@ func (t *Graph) Dup(ctx context.Context) (*Graph, error) {
 	return &Graph{c, t.sources, t.dests}, nil
 }
 
-// Neighbors returns the ranks that this rank receives from, and those that it sends to, in the order
-// in which Comm.Graph got them (MPI_Dist_graph_neighbors).
+// Neighbors returns the ranks that this rank receives from, and those that it sends to, in the
+// order in which Comm.Graph got them (MPI_Dist_graph_neighbors).
 //
 // Experimental: it may change in any release.
 func (t *Graph) Neighbors() (sources, dests []int) {
@@ -112,9 +105,9 @@ func (t *Graph) topology() (c *Comm, sources, dests, order []int) {
 	return t.Comm, t.sources, t.dests, ranksTo(len(t.sources))
 }
 
-// Neighbors returns the ranks beside this one: for each dimension that with the lower coordinate, and
-// then that with the higher one. They are the sources and the destinations. A rank beside the grid is
-// ProcNull.
+// Neighbors returns the ranks beside this one: for each dimension that with the lower coordinate,
+// and then that with the higher one. They are the sources and the destinations. A rank beside the
+// grid is ProcNull.
 //
 // Experimental: it may change in any release.
 func (t *Cart) Neighbors() (sources, dests []int) {
@@ -125,8 +118,8 @@ func (t *Cart) Neighbors() (sources, dests []int) {
 	return sources, slices.Clone(sources)
 }
 
-// What a rank sends downwards comes from above. In a ring of one or two ranks both neighbours are the
-// same rank, whose message downwards is the first one: so the receive from above is the first.
+// What a rank sends downwards comes from above. In a ring of one or two ranks both neighbours are
+// the same rank, whose message downwards is the first one: so the receive from above is the first.
 func (t *Cart) topology() (c *Comm, sources, dests, order []int) {
 	sources, dests = t.Neighbors()
 	for dim := range t.dims {
@@ -136,105 +129,99 @@ func (t *Cart) topology() (c *Comm, sources, dests, order []int) {
 }
 
 // NeighborAllgather sends values to each neighbour, and receives those of each, by the order of
-// Neighbors (MPI_Neighbor_allgather, MPI 5.0 section 8.6.1). It is a collective. recv has room for as
-// many of each source as send has. What belongs to ProcNull is unchanged.
+// Neighbors (MPI_Neighbor_allgather, chapter Process Topologies). It is a collective. recv has room
+// for as many of each source as send has. What belongs to ProcNull is unchanged.
 //
 // The buffers do not overlap. [ErrCount]: recv has another length, or a neighbour sends another
 // number of values.
 //
 // Experimental: it may change in any release.
 func NeighborAllgather[T any](ctx context.Context, t Topology, send, recv []T) error {
-	const call = "MPI_Neighbor_allgather"
+	return neighborAllgatherPlan(t, "MPI_Neighbor_allgather", send, recv).do(ctx)
+}
+
+func neighborAllgatherPlan[T any](t Topology, call string, send, recv []T) plan {
 	if t == nil {
-		return fail(call, "comm", ErrTopology, "it is nil")
+		return plan{err: fail(call, "comm", ErrTopology, "it is nil")}
 	}
 	c, sources, dests, order := t.topology()
 	k := len(send)
 	if len(recv) != len(sources)*k {
-		return fail(call, "recv", ErrCount, "it has %d values, want %d for each of %d sources", len(recv), k, len(sources))
+		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want %d for each of %d sources",
+			len(recv), k, len(sources))}
 	}
 	out, err := bytesOf(call, send)
 	if err != nil {
-		return err
+		return plan{err: err}
 	}
 	in, _ := bytesOf(call, recv)
-	return c.neighbors(ctx, call, sources, dests, order, in, func(int) []byte { return out })
+	return c.neighborPlan(call, sources, dests, order, in, func(int) []byte { return out })
 }
 
 // NeighborAlltoall sends each neighbour its part of the values, and receives a part of each, by the
-// order of Neighbors (MPI_Neighbor_alltoall, MPI 5.0 section 8.6.3). It is a collective. All parts
-// have the same length. What belongs to ProcNull is unchanged. On a grid, what is sent to the lower
-// neighbour is that one's part from its higher neighbour, also where both are the same rank.
+// order of Neighbors (MPI_Neighbor_alltoall, chapter Process Topologies). It is a collective. All
+// parts have the same length. What belongs to ProcNull is unchanged. On a grid, what is sent to the
+// lower neighbour is that one's part from its higher neighbour, also where both are the same rank.
 //
 // The buffers do not overlap. [ErrCount]: the lengths of send and recv are not multiples of the
 // numbers of neighbours by one length, or a neighbour sends another number of values.
 //
 // Experimental: it may change in any release.
 func NeighborAlltoall[T any](ctx context.Context, t Topology, send, recv []T) error {
-	const call = "MPI_Neighbor_alltoall"
+	return neighborAlltoallPlan(t, "MPI_Neighbor_alltoall", send, recv).do(ctx)
+}
+
+func neighborAlltoallPlan[T any](t Topology, call string, send, recv []T) plan {
 	if t == nil {
-		return fail(call, "comm", ErrTopology, "it is nil")
+		return plan{err: fail(call, "comm", ErrTopology, "it is nil")}
 	}
 	c, sources, dests, order := t.topology()
 	switch {
 	case len(dests) == 0 && len(send) != 0, len(dests) > 0 && len(send)%len(dests) != 0:
-		return fail(call, "send", ErrCount, "it has %d values for %d destinations", len(send), len(dests))
+		return plan{err: fail(call, "send", ErrCount, "it has %d values for %d destinations", len(send), len(dests))}
 	case len(sources) == 0 && len(recv) != 0, len(sources) > 0 && len(recv)%len(sources) != 0:
-		return fail(call, "recv", ErrCount, "it has %d values for %d sources", len(recv), len(sources))
+		return plan{err: fail(call, "recv", ErrCount, "it has %d values for %d sources", len(recv), len(sources))}
 	case len(dests) > 0 && len(sources) > 0 && len(send)/len(dests) != len(recv)/len(sources):
-		return fail(call, "recv", ErrCount, "it has %d values of each source, and send %d for each destination",
-			len(recv)/len(sources), len(send)/len(dests))
+		return plan{err: fail(call, "recv", ErrCount, "it has %d values of each source, and send %d for each destination",
+			len(recv)/len(sources), len(send)/len(dests))}
 	}
 	out, err := bytesOf(call, send)
 	if err != nil {
-		return err
+		return plan{err: err}
 	}
 	in, _ := bytesOf(call, recv)
 	size := 0
 	if len(dests) > 0 {
 		size = len(out) / len(dests)
 	}
-	return c.neighbors(ctx, call, sources, dests, order, in, func(i int) []byte { return out[i*size:][:size] })
+	return c.neighborPlan(call, sources, dests, order, in, func(i int) []byte { return out[i*size:][:size] })
 }
 
-// neighbors begins all sends, and then receives. No rank waits before all its sends have begun, so
-// there is no deadlock. Messages of one pair of ranks are matched in their order.
-func (c *Comm) neighbors(
-	ctx context.Context, call string, sources, dests, order []int, in []byte, out func(i int) []byte,
-) error {
-	r, err := c.begin(ctx, call)
-	if err != nil {
-		return err
-	}
-	var sends []*engine.Request
-	defer func() { // the send buffer is the caller's after an error too
-		for _, q := range sends {
-			q.Abandon()
+// neighborPlan has all sends and receives under way at once, so there is no deadlock. Messages of
+// one pair of ranks are matched in the order of their calls.
+func (c *Comm) neighborPlan(
+	call string, sources, dests, order []int, in []byte, out func(i int) []byte,
+) plan {
+	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
+		m := messages{r: r}
+		defer m.abandon()
+		for i, to := range dests {
+			if to == ProcNull {
+				continue
+			}
+			if err := m.send(out(i), to); err != nil {
+				return err
+			}
 		}
-	}()
-	for i, to := range dests {
-		if to == ProcNull {
-			continue
+		for _, i := range order {
+			if sources[i] == ProcNull {
+				continue
+			}
+			size := len(in) / len(sources)
+			if err := m.recv(in[i*size:][:size], sources[i]); err != nil {
+				return err
+			}
 		}
-		q, err := r.isend(out(i), to)
-		if err != nil {
-			return err
-		}
-		sends = append(sends, q)
-	}
-	for _, i := range order {
-		if sources[i] == ProcNull {
-			continue
-		}
-		size := len(in) / len(sources)
-		if err := r.recv(ctx, in[i*size:][:size], sources[i]); err != nil {
-			return err
-		}
-	}
-	for _, q := range sends {
-		if _, err := q.Complete(ctx); err != nil {
-			return wrap(call, err)
-		}
-	}
-	return nil
+		return m.wait(ctx)
+	}}
 }

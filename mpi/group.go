@@ -3,19 +3,11 @@ package mpi
 import (
 	"context"
 	"slices"
-
-	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
 
-// ErrGroup is the class of errors about groups.
-//
-// Experimental: it may change in any release.
-const ErrGroup = Class(engine.ErrGroup) // MPI_ERR_GROUP
-
-func init() { classNames[ErrGroup] = "ERR_GROUP" }
-
-// Group is an ordered set of ranks (MPI_Group, MPI 5.0 section 7.3). It does not change: operations
-// return new ones. The zero Group is empty (MPI_GROUP_EMPTY).
+// Group is an ordered set of ranks (MPI_Group, chapter Groups, Contexts, Communicators, and
+// Caching). It does not change: operations return new ones. The zero Group is empty
+// (MPI_GROUP_EMPTY).
 //
 // Experimental: it may change in any release.
 type Group struct {
@@ -67,8 +59,8 @@ func (g Group) with(ranks []int) Group {
 	return Group{g.j, g.me, ranks}
 }
 
-// marked reports for each rank of the group whether it is in the list. A rank that is no member, or is
-// in the list twice, is an error.
+// marked reports for each rank of the group whether it is in the list. A rank that is no member, or
+// is in the list twice, is an error.
 func (g Group) marked(call, arg string, list []int) ([]bool, error) {
 	in := make([]bool, len(g.ranks))
 	for i, rank := range list {
@@ -121,8 +113,8 @@ func (g Group) Incl(ranks []int) (Group, error) { return g.incl("MPI_Group_incl"
 // Experimental: it may change in any release.
 func (g Group) Excl(ranks []int) (Group, error) { return g.excl("MPI_Group_excl", "ranks", ranks) }
 
-// Range is the ranks First, First+Stride, and so on, up to Last. Stride is negative if Last is below
-// First, and never 0.
+// Range is the ranks First, First+Stride, and so on, up to Last. Stride is negative if Last is
+// below First, and never 0.
 //
 // Experimental: it may change in any release.
 type Range struct{ First, Last, Stride int }
@@ -154,8 +146,8 @@ func (g Group) expand(call string, ranges []Range) ([]int, error) {
 	return list, nil
 }
 
-// RangeIncl is Incl of the ranks of the ranges (MPI_Group_range_incl). [ErrArg]: a range's stride is
-// 0, or leads away from Last.
+// RangeIncl is Incl of the ranks of the ranges (MPI_Group_range_incl). [ErrArg]: a range's stride
+// is 0, or leads away from Last.
 //
 // Experimental: it may change in any release.
 func (g Group) RangeIncl(ranges []Range) (Group, error) {
@@ -167,7 +159,8 @@ func (g Group) RangeIncl(ranges []Range) (Group, error) {
 	return g.incl(call, "ranges", list)
 }
 
-// RangeExcl is Excl of the ranks of the ranges (MPI_Group_range_excl). Errors are those of RangeIncl.
+// RangeExcl is Excl of the ranks of the ranges (MPI_Group_range_excl). Errors are those of
+// RangeIncl.
 //
 // Experimental: it may change in any release.
 func (g Group) RangeExcl(ranges []Range) (Group, error) {
@@ -215,7 +208,8 @@ func (g Group) keep(h Group, members bool) Group {
 	return g.with(ranks)
 }
 
-// Intersection returns the ranks of g that are also in h, in the order of g (MPI_Group_intersection).
+// Intersection returns the ranks of g that are also in h, in the order of g
+// (MPI_Group_intersection).
 //
 // Experimental: it may change in any release.
 func (g Group) Intersection(h Group) Group { return g.keep(h, true) }
@@ -316,12 +310,12 @@ func ranksTo(n int) []int {
 	return list
 }
 
-// sub makes a communicator of some ranks. It is a collective of all ranks of c. Each gives the members
-// of its own part, which are the same list at all of them, and is in no other part. A rank that is not
-// in its list gets nil.
+// sub makes a communicator of some ranks. It is a collective of all ranks of c. Each gives the
+// members of its own part, which are the same list at all of them, and is in no other part. A rank
+// that is not in its list gets nil.
 func (c *Comm) sub(ctx context.Context, call string, members []int, name string) (*Comm, error) {
 	ids := make([]uint64, len(c.ranks))
-	if err := allgather(ctx, c, call, []uint64{c.j.e.NewContext()}, ids); err != nil {
+	if err := allgatherPlan(c, call, []uint64{c.j.e.NewContext()}, ids).do(ctx); err != nil {
 		return nil, err
 	}
 	rank := slices.Index(members, c.rank)
@@ -340,10 +334,11 @@ func (c *Comm) part(id uint64, rank int, members []int, name string) *Comm {
 	return newComm(c.j, id, rank, ranks, c.name+" "+name)
 }
 
-// Create makes a communicator of a group's ranks, in the order of the group (MPI_Comm_create, MPI 5.0
-// section 7.4). It is a collective of all ranks of c. Ranks may give different groups if these have no
-// rank in common: each rank gives the group that it is a member of. A rank that is not in its group
-// gets nil. [ErrGroup]: the group is not part of c.
+// Create makes a communicator of a group's ranks, in the order of the group (MPI_Comm_create,
+// chapter Groups, Contexts, Communicators, and Caching). It is a collective of all ranks of c.
+// Ranks may give different groups if these have no rank in common: each rank gives the group that
+// it is a member of. A rank that is not in its group gets nil. [ErrGroup]: the group is not part of
+// c.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Create(ctx context.Context, g Group) (*Comm, error) {
@@ -360,10 +355,11 @@ func (c *Comm) Create(ctx context.Context, g Group) (*Comm, error) {
 // Experimental: it may change in any release.
 const MaxGroupTag = MaxTag - 2
 
-// CreateGroup is Create that only the members of the group call (MPI_Comm_create_group, MPI 5.0
-// section 7.4). All give the same group and tag. Calls at the same time, from several goroutines, have
-// tags of their own. They disturb no other collectives of c. A rank of c that is gone, and not in
-// the group, does not matter. A rank that is not in the group gets nil at once.
+// CreateGroup is Create that only the members of the group call (MPI_Comm_create_group, chapter
+// Groups, Contexts, Communicators, and Caching). All give the same group and tag. Calls at the same
+// time, from several goroutines, have tags of their own. They disturb no other collectives of c. A
+// rank of c that is gone, and not in the group, does not matter. A rank that is not in the group
+// gets nil at once.
 //
 // Errors: [ErrGroup] if the group is not part of c; [ErrTag]; [ErrProcFailed] if a member is gone.
 //
@@ -392,33 +388,12 @@ func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (*Comm, error)
 	if err != nil {
 		return nil, err
 	}
-	// The round is among the group's ranks alone, in c's context of collectives. Its tags are negative,
-	// and below AnyTag: those of other collectives are not.
+	// The round is among the group's ranks alone, in c's context of collectives. Its tags are
+	// negative, and below AnyTag: those of other collectives are not.
 	r := &round{&Comm{j: c.j, id: c.id, rank: rank, ranks: g.ranks}, call, AnyTag - 1 - tag}
-	if err := r.fromFirst(ctx, b); err != nil {
+	t := r.c.rotated(0)
+	if err := t.down(ctx, r, func(branch) []byte { return b }); err != nil {
 		return nil, err
 	}
 	return c.part(id[0], rank, members, "create"), nil
-}
-
-// fromFirst gives all ranks of the round what the first one has, by a binomial tree.
-func (r *round) fromFirst(ctx context.Context, b []byte) error {
-	n, rank := len(r.c.ranks), r.c.rank
-	d := 1
-	for ; d < n; d *= 2 {
-		if rank&d != 0 {
-			if err := r.recv(ctx, b, rank-d); err != nil {
-				return err
-			}
-			break
-		}
-	}
-	for d /= 2; d > 0; d /= 2 {
-		if rank+d < n {
-			if err := r.send(ctx, b, rank+d); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -136,7 +136,7 @@ func Recv[T any](ctx context.Context, c *Comm, buf []T, source, tag int) (Status
 	return Status(st), nil
 }
 
-// Request is a send or a receive that need not be over (MPI_Request). One goroutine at a time waits
+// Request is a send, a receive or a collective that need not be over (MPI_Request). One goroutine at a time waits
 // for it.
 //
 // Experimental: it may change in any release.
@@ -182,7 +182,10 @@ func Issend[T any](c *Comm, buf []T, dest, tag int) (*Request, error) {
 //
 // Experimental: it may change in any release.
 func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
-	const call = "MPI_Irecv"
+	return irecv(c, "MPI_Irecv", buf, source, tag)
+}
+
+func irecv[T any](c *Comm, call string, buf []T, source, tag int) (*Request, error) {
 	b, err := bytesOf(call, buf)
 	if err != nil {
 		return nil, err

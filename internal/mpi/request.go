@@ -304,13 +304,13 @@ func (r *Request) concerns(pr *peer) bool {
 	return (r.peer == nil || r.whole) && slices.Contains(r.group, pr.rank)
 }
 
-// NewGeneral begins a request that the caller ends by Complete: no peer can name it
+// NewGeneral begins a request that the caller ends by EndGeneral: no peer can name it
 // (MPI_Grequest_start).
 func (e *Engine) NewGeneral() *Request { return &Request{e: e, kind: general, state: isPosted} }
 
-// Complete ends a request of NewGeneral (MPI_Grequest_complete). It has no effect on a request that
+// EndGeneral ends a request of NewGeneral (MPI_Grequest_complete). It has no effect on a request that
 // was given up.
-func (r *Request) Complete(err error) {
+func (r *Request) EndGeneral(err error) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	if r.state != over {
