@@ -28,24 +28,32 @@ type Engine struct {
 	rank, size int
 	modules    []Module
 	gone       func(rank int, err error)
-	polled     []Port // those that are worth to poll
+	polled     []Port  // those that are worth to poll
+	others     []*peer // with a port
 
 	// Which goroutine notices what:
 	//   - A packet that arrives is taken by a waiter that polls. When waiters have polled since the
 	//     progress goroutine last looked, and none is parked, that goroutine sleeps for lookAgain, so
 	//     that it does not take the packet from the waiters. It takes what they have left.
+	//   - A waiter that stops polling waits for the words of all rings itself, if no other one does: it
+	//     has set looking. It also notices that a rank has ended. The progress goroutine sleeps
+	//     meanwhile, and without a time limit when waiters have not polled for lookAgain. It sets idle
+	//     then, and looks at looking again. The waiter clears looking, and then looks at idle and at
+	//     parked, and wakes that goroutine if it must take over (stopLooking).
 	//   - In all other cases the progress goroutine waits for the words of all rings, and takes what
 	//     arrives. A waiter that parks ends the sleep: it counts itself in parked, and then looks at
 	//     timed (attend). The progress goroutine sets timed, and then looks at parked. So at least
 	//     one of the two sees the other.
-	//   - Only the progress goroutine notices that a rank has ended, however much waiters poll and
-	//     other ranks send: at once while it waits for words, and each lookAgain otherwise.
+	//   - Waiters that poll do not notice that a rank has ended. The progress goroutine does: at once
+	//     while it waits for words, and each lookAgain otherwise, but for the case above.
 	//   - release sets ending, and then waits until pollers is 0. A waiter that polls counts itself in
 	//     pollers, and then looks at ending. So none reads words of a ring that is closed.
 	polls   atomic.Uint32 // how often waiters have polled
 	pollers atomic.Int32  // waiters that are polling: they read the rings' words without the lock
 	ending  atomic.Bool   // reports whether the words must not be read any more
 	parked  atomic.Int32  // waiters that do not poll
+	looking atomic.Bool   // reports whether a waiter waits for the words of all rings
+	idle    atomic.Bool   // reports whether the progress goroutine sleeps until that one wakes it
 	timed   atomic.Bool   // reports whether the progress goroutine sleeps for lookAgain, or is about to
 	wakeUp  chan struct{} // ends that sleep
 
@@ -77,7 +85,8 @@ type peer struct {
 	rank int
 	name string // the process
 	port Port
-	err  error // why it is gone
+	err  error       // why it is gone
+	gone atomic.Bool // reports whether err is set, for those that do not have the lock
 
 	sent  uint32 // cells of eager messages that were sent to it
 	acked uint32 // of these, cells that it has matched
@@ -211,6 +220,9 @@ func (e *Engine) connect(ctx context.Context, forced int) error {
 		if pr.port != nil && pr.port.Polled() {
 			e.polled = append(e.polled, pr.port)
 		}
+		if pr.port != nil {
+			e.others = append(e.others, pr)
+		}
 	}
 	// A rank that is first here could send before another one has begun to look: the ring holds it.
 	return nil
@@ -295,7 +307,19 @@ func (e *Engine) progress() {
 		}
 		e.timed.Store(true)
 		now := e.polls.Load()
-		if now != polls && e.parked.Load() == 0 {
+		if now == polls && e.looking.Load() {
+			e.timed.Store(false)
+			e.idle.Store(true)
+			if e.looking.Load() {
+				select {
+				case <-e.wakeUp:
+				case <-e.ctx.Done():
+				}
+			}
+			e.idle.Store(false)
+			continue
+		}
+		if now != polls && (e.looking.Load() || e.parked.Load() == 0) {
 			polls = now
 			timer.Reset(lookAgain)
 			select {
@@ -322,32 +346,58 @@ func (e *Engine) progress() {
 	}
 }
 
-// attend has the progress goroutine wait for words.
-func (e *Engine) attend() {
-	if e.timed.Load() {
-		select {
-		case e.wakeUp <- struct{}{}:
-		default:
-		}
+// stopLooking ends the waiter's wait for words. The progress goroutine takes over if it sleeps until
+// then, or if other waiters depend on it.
+func (e *Engine) stopLooking() {
+	e.looking.Store(false)
+	if e.idle.Load() || e.parked.Load() > 0 {
+		e.wakeProgress()
 	}
 }
 
-// poll takes what has arrived in mapped memory.
-func (e *Engine) poll() {
+// news reports whether a packet has arrived, or a rank has ended.
+func (e *Engine) news() bool {
+	for _, pr := range e.others {
+		if !pr.gone.Load() && (pr.port.News() || pr.port.Ended()) {
+			return true
+		}
+	}
+	return false
+}
+
+// attend has the progress goroutine wait for words, unless a waiter does.
+func (e *Engine) attend() {
+	if e.timed.Load() && !e.looking.Load() {
+		e.wakeProgress()
+	}
+}
+
+func (e *Engine) wakeProgress() {
+	select {
+	case e.wakeUp <- struct{}{}:
+	default:
+	}
+}
+
+// spin polls mapped memory for a while, and reports whether the wait is over.
+func (e *Engine) spin(done func() bool) bool {
 	e.polls.Add(1)
 	e.pollers.Add(1)
 	defer e.pollers.Add(-1)
-	if e.ending.Load() {
-		return
-	}
-	for _, port := range e.polled {
-		if port.News() {
-			e.mu.Lock()
-			e.pollAll()
-			e.mu.Unlock()
-			return
+	for i := 0; i < spins && !e.ending.Load(); i++ {
+		for _, port := range e.polled {
+			if port.News() {
+				e.mu.Lock()
+				e.pollAll()
+				e.mu.Unlock()
+				break
+			}
+		}
+		if done() {
+			return true
 		}
 	}
+	return false
 }
 
 // All that follows is called with mu held.
@@ -403,6 +453,7 @@ func (pr *peer) fail(err error) {
 		return
 	}
 	pr.err = err
+	pr.gone.Store(true)
 	e.dead++
 	switch {
 	case e.gone == nil:

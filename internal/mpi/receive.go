@@ -27,9 +27,15 @@ func (e *Engine) Recv(ctx context.Context, s *Source, buf []byte) (Status, error
 		e.mu.Unlock()
 		return Status{}, err
 	}
-	e.mu.Unlock()
-	ended := r.await(ctx)
-	e.mu.Lock()
+	if r.polled && !r.done.Load() {
+		e.pollAll() // it may have arrived
+	}
+	var ended error
+	if !r.done.Load() {
+		e.mu.Unlock()
+		ended = r.await(ctx)
+		e.mu.Lock()
+	}
 	defer e.mu.Unlock()
 	if ended != nil {
 		ended = canceled(ctx, "receive")

@@ -2,7 +2,6 @@ package mpi
 
 import (
 	"context"
-	"runtime"
 	"slices"
 	"sync/atomic"
 )
@@ -73,8 +72,29 @@ type Request struct {
 	waiter      *waiter
 }
 
-// waiter is what a goroutine sleeps on.
-type waiter struct{ ch chan struct{} }
+// waiter is what a goroutine sleeps on. It is the context of the goroutine's wait for words, too: Done
+// is the channel by which the goroutine is told, which also has an element when its own context ends.
+type waiter struct {
+	context.Context //nolint:containedctx // the goroutine's, during a wait for words
+
+	e      *Engine
+	ch     chan struct{}
+	r      *Request    // that it waits for, or nil: then
+	any    func() bool // reports whether the wait is over
+	roused func() bool // w.hasNews: made once, because it allocates
+}
+
+// Done is the channel.
+func (w *waiter) Done() <-chan struct{} { return w.ch }
+
+func (w *waiter) done() bool {
+	if w.r != nil {
+		return w.r.done.Load()
+	}
+	return w.any()
+}
+
+func (w *waiter) hasNews() bool { return w.done() || w.Err() != nil || w.e.news() }
 
 // All that follows is called with Engine.mu held, but for the waits.
 
@@ -328,13 +348,10 @@ func (pr *peer) lost() bool { return pr.err != nil }
 
 // What follows is called without the lock.
 
-// A waiter polls at most spins times before it sleeps: about 30 µs, twice what waking it costs. It is
-// no time, because a waiter whose thread is not running does not poll. After every few polls another
-// goroutine may run, which may be the sender.
-const (
-	spins     = 1000
-	yieldEach = 4
-)
+// A waiter polls so many times by itself, about 2 µs, and then waits for words as all of the library
+// does: that yields to other goroutines and processes, and sleeps when nothing comes. A yield between the
+// first polls costs as much as a message.
+const spins = 300
 
 // Done reports whether the request is over. It takes what has arrived.
 func (r *Request) Done() bool {
@@ -353,26 +370,9 @@ func (e *Engine) step() {
 	e.pollAll()
 }
 
-// spinUntil polls for a while, and reports whether all or one of the requests are over.
-func (e *Engine) spinUntil(done func() bool) bool {
-	if done() {
-		return true
-	}
-	for i := range spins {
-		e.poll()
-		if done() {
-			return true
-		}
-		if i%yieldEach == 0 {
-			runtime.Gosched()
-		}
-	}
-	return false
-}
-
 // await waits until a request is over. Its error is the context's alone.
 func (r *Request) await(ctx context.Context) error {
-	if r.done.Load() || r.polled && r.spin() {
+	if r.done.Load() || r.polled && r.e.spin(r.done.Load) {
 		return nil
 	}
 	e := r.e
@@ -388,6 +388,7 @@ func (r *Request) await(ctx context.Context) error {
 	w := e.newWaiter()
 	r.waiter = w
 	e.mu.Unlock()
+	w.r = r
 	err := e.sleep(ctx, w)
 	e.mu.Lock()
 	r.waiter = nil
@@ -399,29 +400,52 @@ func (r *Request) await(ctx context.Context) error {
 	return err
 }
 
-func (r *Request) spin() bool {
-	for i := range spins {
-		r.e.poll()
-		if r.done.Load() {
-			return true
-		}
-		if i%yieldEach == 0 {
-			runtime.Gosched()
-		}
-	}
-	return false
-}
-
-// sleep waits for a waiter's event.
+// sleep waits until what the waiter waits for is over.
 func (e *Engine) sleep(ctx context.Context, w *waiter) error {
+	if len(e.polled) > 0 && e.looking.CompareAndSwap(false, true) {
+		e.look(ctx, w)
+		e.stopLooking()
+	}
+	if w.done() {
+		return nil
+	}
 	e.parked.Add(1)
 	defer e.parked.Add(-1)
 	e.attend()
-	select {
-	case <-w.ch:
-		return nil
-	case <-ctx.Done():
-		return stillPending(ctx)
+	for !w.done() {
+		select {
+		case <-w.ch: // it may be of an earlier wait, whose context has ended
+		case <-ctx.Done():
+			return stillPending(ctx)
+		}
+	}
+	return nil
+}
+
+// look waits for the words of all rings, and takes what arrives, until the waiter's condition holds or
+// the context ends. It also returns when the process cannot wait any more.
+func (e *Engine) look(ctx context.Context, w *waiter) {
+	e.pollers.Add(1)
+	defer e.pollers.Add(-1)
+	w.Context = ctx
+	defer func() { w.Context = nil }()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			select {
+			case w.ch <- struct{}{}:
+			default:
+			}
+		})()
+	}
+	for !e.ending.Load() && !w.done() && ctx.Err() == nil {
+		if err := e.p.WaitUntil(w, w.roused); err != nil {
+			return
+		}
+		e.polls.Add(1)
+		e.mu.Lock()
+		e.pollAll()
+		e.failEnded()
+		e.mu.Unlock()
 	}
 }
 
@@ -431,7 +455,9 @@ func (e *Engine) newWaiter() *waiter {
 		e.waiters = e.waiters[:n-1]
 		return w
 	}
-	return &waiter{make(chan struct{}, 1)}
+	w := &waiter{e: e, ch: make(chan struct{}, 1)}
+	w.roused = w.hasNews
+	return w
 }
 
 // freeWaiter takes back a waiter that no request has any more.
@@ -440,6 +466,7 @@ func (e *Engine) freeWaiter(w *waiter) {
 	case <-w.ch:
 	default:
 	}
+	w.r, w.any = nil, nil
 	e.waiters = append(e.waiters, w)
 }
 
@@ -474,11 +501,12 @@ func WaitAny(ctx context.Context, rs []*Request) (int, error) {
 		}
 		return false
 	}
-	if e.spinUntil(done) {
+	if done() || e.spin(done) {
 		return at, nil
 	}
 	e.mu.Lock()
 	w := e.newWaiter()
+	w.any = done
 	busy := false
 	for _, r := range rs {
 		if r != nil && !r.done.Load() && r.waiter != nil && r.waiter != w {
