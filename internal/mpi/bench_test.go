@@ -3,6 +3,7 @@ package mpi
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -102,4 +103,39 @@ func benchSend(b *testing.B, w way) {
 	}
 	binary.NativeEndian.PutUint32(buf[4:], 1<<31)
 	_ = ims[0].Send(ctx, buf, 0)
+}
+
+// As many messages of 8 bytes there and back in all, by one pair of ranks and by four at the same time.
+func BenchmarkPairs(b *testing.B) {
+	for _, ranks := range []int{2, 8} {
+		b.Run(fmt.Sprint(ranks, " ranks"), func(b *testing.B) {
+			es := job(b, ways[0], ranks)
+			each(b, es, func(ctx context.Context, e *Engine) error { // all have begun
+				return e.pingPong(ctx, 100)
+			})
+			n := b.N * 2 / ranks
+			b.ResetTimer()
+			each(b, es, func(ctx context.Context, e *Engine) error {
+				return e.pingPong(ctx, n)
+			})
+		})
+	}
+}
+
+// pingPong exchanges n messages with the neighbour there and back.
+func (e *Engine) pingPong(ctx context.Context, n int) error {
+	buf := make([]byte, 8)
+	to, from := e.to(e.rank^1, 0), e.from(e.rank^1, 0)
+	for range n {
+		for k := range 2 {
+			if (e.rank+k)%2 == 0 {
+				if err := e.Send(ctx, to, buf, Standard); err != nil {
+					return err
+				}
+			} else if _, err := e.Recv(ctx, from, buf); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -64,7 +64,8 @@ func TestManyRequestsAndContexts(t *testing.T) {
 					if round == 0 {
 						chunks[k], slots[k] = s.Chunks, n
 					} else if s.Chunks != chunks[k] || n > requests+1 {
-						t.Errorf("round %d: rank %d has %d chunks and %d slots, and had %d and %d", round, k, s.Chunks, n, chunks[k], slots[k])
+						t.Errorf("round %d: rank %d has %d chunks and %d slots, and had %d and %d",
+							round, k, s.Chunks, n, chunks[k], slots[k])
 					}
 					if most := (requests+firstEntry)/perChunk + 1; s.Chunks > most {
 						t.Errorf("rank %d has %d chunks, want %d at most", k, s.Chunks, most)
