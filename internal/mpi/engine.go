@@ -263,6 +263,24 @@ func (e *Engine) Node(rank int) vmmc.NodeID {
 	return e.g.Node(rank)
 }
 
+// Process is the process of this rank, nil in a job without a group.
+func (e *Engine) Process() *vmmc.Process { return e.p }
+
+// Import imports a buffer of a rank.
+func (e *Engine) Import(ctx context.Context, rank int, id uint32) (*vmmc.Import, error) {
+	return e.g.Import(ctx, rank, id)
+}
+
+// GroupGone is the error of a group with a rank that is gone, or nil.
+func (e *Engine) GroupGone(group []int) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.dead == 0 {
+		return nil
+	}
+	return e.groupGone(group)
+}
+
 // NewContext returns a context that no rank has got before. The next one is the communicator's too.
 func (e *Engine) NewContext() uint64 {
 	e.mu.Lock()
