@@ -40,6 +40,10 @@ const (
 const (
 	ErrTopology Class = iota + 101 // MPI_ERR_TOPOLOGY
 	ErrDims                        // MPI_ERR_DIMS
+	ErrWin                         // MPI_ERR_WIN: the window is freed, or nil
+	ErrRMASync                     // MPI_ERR_RMA_SYNC: no epoch is open for the call
+	ErrRMARange                    // MPI_ERR_RMA_RANGE: not within the target's memory
+	ErrLockType                    // MPI_ERR_LOCKTYPE
 )
 
 var classNames = map[Class]string{
@@ -48,6 +52,8 @@ var classNames = map[Class]string{
 	ErrOp: "ERR_OP", ErrArg: "ERR_ARG", ErrTruncate: "ERR_TRUNCATE", ErrOther: "ERR_OTHER",
 	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED", ErrGroup: "ERR_GROUP",
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
+	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
+	ErrLockType: "ERR_LOCKTYPE",
 }
 
 // Error is the name of the class in MPI.

@@ -71,6 +71,8 @@ type job struct {
 	e *engine.Engine
 	p *vmmc.Process // Closed by Finalize; nil if the program's.
 	g *group.Group
+	// unmapped reports whether windows are reached by connections, as module tcp is forced.
+	unmapped bool
 	// over reports whether Finalize has ended the job.
 	over atomic.Bool
 }
@@ -119,6 +121,7 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 			o.gone = endProgram
 		}
 	}
+	j.unmapped = o.module == "tcp"
 	eo := engine.Options{Module: o.module}
 	if o.gone != nil {
 		eo.Gone = func(rank int, err error) { o.gone(rank, wrap("MPI job", err)) }

@@ -20,28 +20,57 @@ type Integer interface {
 type Op[T any] struct {
 	f        func(in, inout []T)
 	commutes bool
+	kind     opKind
 }
 
+// opKind says which operations remote atomics do.
+type opKind int
+
+const (
+	opOther opKind = iota
+	opSum
+	opReplace
+	opNone
+)
+
 // OpOf is an operation of the program's: f stores in op inout in inout, for all elements
-// (MPI_Op_create). in is of lower ranks than inout. If commutes is false the order of ranks is kept.
+// (MPI_Op_create). in is of lower ranks than inout. If commutes is false the order of ranks is
+// kept.
 //
 // Experimental: it may change in any release.
-func OpOf[T any](f func(in, inout []T), commutes bool) Op[T] { return Op[T]{f, commutes} }
+func OpOf[T any](f func(in, inout []T), commutes bool) Op[T] {
+	return Op[T]{f: f, commutes: commutes}
+}
 
 func each[T any](f func(a, b T) T) Op[T] {
-	return Op[T]{func(in, inout []T) {
+	return Op[T]{f: func(in, inout []T) {
 		for i, v := range in {
 			inout[i] = f(v, inout[i])
 		}
-	}, true}
+	}, commutes: true}
 }
 
 // Sum adds (MPI_SUM).
 //
 // Experimental: it may change in any release.
 func Sum[T Number | ~complex64 | ~complex128]() Op[T] {
-	return each(func(a, b T) T { return a + b })
+	op := each(func(a, b T) T { return a + b })
+	op.kind = opSum
+	return op
 }
+
+// Replace takes the place of what is there (MPI_REPLACE). It is for accumulates in windows.
+//
+// Experimental: it may change in any release.
+func Replace[T any]() Op[T] {
+	return Op[T]{f: func(in, inout []T) { copy(inout, in) }, kind: opReplace}
+}
+
+// NoOp leaves what is there (MPI_NO_OP): [Win.GetAccumulate] and [Win.FetchAndOp] read atomically
+// with it.
+//
+// Experimental: it may change in any release.
+func NoOp[T any]() Op[T] { return Op[T]{f: func(_, _ []T) {}, kind: opNone} }
 
 // Prod multiplies (MPI_PROD).
 //

@@ -43,6 +43,19 @@ func bytesOf[T any](call string, buf []T) ([]byte, error) {
 	return v.Bytes(buf), nil
 }
 
+// valuesOf are the values in memory that is aligned for any.
+func valuesOf[T any](call string, b []byte) ([]T, error) {
+	v, err := shm.ValuesOf[T]()
+	if err != nil {
+		return nil, &Error{Call: call, Arg: "buf", Class: ErrType, Err: err}
+	}
+	values, ok := v.Slice(b)
+	if !ok {
+		return nil, fail(call, "buf", ErrType, "memory of %d bytes holds no whole number of values", len(b))
+	}
+	return values, nil
+}
+
 func send[T any](ctx context.Context, c *Comm, call string, buf []T, dest, tag int, mode engine.Mode) error {
 	b, err := bytesOf(call, buf)
 	if err != nil {

@@ -1,0 +1,395 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// Tags of the messages that open and close the epochs of Start and Post. The window's communicator
+// has no other messages.
+const (
+	tagPost = iota
+	tagComplete
+)
+
+// settle returns when all that this rank has done in the window is in place.
+func (w *Win[T]) settle(ctx context.Context, call string) error {
+	for _, f := range w.ranks {
+		if err := f.settle(ctx, call); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fence ends an epoch of all ranks, and begins the next one (MPI_Win_fence, chapter One-Sided
+// Communications). It is a collective. When it returns all that any rank has put is in place.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Fence(ctx context.Context) error {
+	const call = "MPI_Win_fence"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	if err := w.settle(ctx, call); err != nil {
+		return err
+	}
+	if err := barrierPlan(w.c, call).do(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fenced = true
+	return nil
+}
+
+// Post lets the ranks of a group use this rank's memory until Wait (MPI_Win_post, chapter One-Sided
+// Communications). It does not wait for them. Errors: [ErrGroup]; [ErrRMASync] if Post was called
+// without Wait before.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Post(ctx context.Context, g Group) error {
+	const call = "MPI_Win_post"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	ranks, err := w.c.members(call, g)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.posted != nil {
+		return fail(call, "win", ErrRMASync, "an epoch of Post is open: call Wait first")
+	}
+	posted := []*engineWait{}
+	for _, rank := range ranks {
+		q, err := irecv(w.c, call, []byte{}, rank, tagComplete)
+		if err != nil {
+			return err
+		}
+		posted = append(posted, &engineWait{q, rank})
+		// Without data it needs no credit, and waits for nothing but room in the ring.
+		if _, err := isend(w.c, call, []byte{}, rank, tagPost, 0); err != nil {
+			return err
+		}
+	}
+	w.posted = posted
+	return nil
+}
+
+// Wait waits until all ranks of Post have called Complete (MPI_Win_wait, chapter One-Sided
+// Communications). What they have put is in place then. After an error of the context call it
+// again. If one of them is gone the epoch is over, with [ErrProcFailed].
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Wait(ctx context.Context) error {
+	const call = "MPI_Win_wait"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	posted := w.posted
+	w.mu.Unlock()
+	if posted == nil {
+		return fail(call, "win", ErrRMASync, "no epoch of Post is open")
+	}
+	var first error
+	for _, p := range posted {
+		_, err := p.q.Wait(ctx)
+		if errors.Is(err, ErrPending) {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.posted = nil
+	return first
+}
+
+// Test is Wait that does not wait: over is false if a rank has not called Complete (MPI_Win_test,
+// chapter One-Sided Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Test() (over bool, err error) {
+	const call = "MPI_Win_test"
+	if err := w.live(call, context.Background()); err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	posted := w.posted
+	w.mu.Unlock()
+	if posted == nil {
+		return false, fail(call, "win", ErrRMASync, "no epoch of Post is open")
+	}
+	for _, p := range posted {
+		if _, ok, _ := p.q.Test(); !ok {
+			return false, nil
+		}
+	}
+	return true, w.Wait(context.Background())
+}
+
+// Start waits until all ranks of a group have called Post, and lets this rank use their memory
+// until Complete (MPI_Win_start, chapter One-Sided Communications). Errors: [ErrGroup];
+// [ErrRMASync] if Start was called without Complete before; [ErrProcFailed].
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Start(ctx context.Context, g Group) error {
+	const call = "MPI_Win_start"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	ranks, err := w.c.members(call, g)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	open := w.started != nil
+	w.mu.Unlock()
+	if open {
+		return fail(call, "win", ErrRMASync, "an epoch of Start is open: call Complete first")
+	}
+	for _, rank := range ranks {
+		if _, err := Recv(ctx, w.c, []byte{}, rank, tagPost); err != nil {
+			return renamed(call, err)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started = append([]int{}, ranks...)
+	return nil
+}
+
+// renamed is an error of another call.
+func renamed(call string, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return &Error{Call: call, Arg: e.Arg, Class: e.Class, Err: e.Err}
+	}
+	return err
+}
+
+// Complete ends the epoch of Start: all that was put is in place, and the ranks are told
+// (MPI_Win_complete, chapter One-Sided Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Complete(ctx context.Context) error {
+	const call = "MPI_Win_complete"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	ranks := slices.Clone(w.started)
+	open := w.started != nil
+	w.mu.Unlock()
+	if !open {
+		return fail(call, "win", ErrRMASync, "no epoch of Start is open")
+	}
+	var first error
+	for _, rank := range ranks {
+		err := w.ranks[rank].settle(ctx, call)
+		if errors.Is(err, ErrPending) {
+			return err // nothing was told to this rank, nor to those behind it
+		}
+		if err == nil {
+			_, err = isend(w.c, call, []byte{}, rank, tagComplete, 0)
+		}
+		if first == nil {
+			first = err
+		}
+		w.mu.Lock()
+		w.started = slices.DeleteFunc(w.started, func(r int) bool { return r == rank })
+		w.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.started = nil
+	return first
+}
+
+// Lock begins an epoch for one rank's memory, without its help (MPI_Win_lock, chapter One-Sided
+// Communications). It waits while other ranks hold a lock that does not go with this one.
+//
+// Errors: [ErrRank], [ErrLockType]; [ErrRMASync] if this rank has a lock there; [ErrProcFailed].
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
+	const call = "MPI_Win_lock"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	switch {
+	case kind != LockShared && kind != LockExclusive:
+		return fail(call, "lock_type", ErrLockType, "it is %d, want LockShared or LockExclusive", kind)
+	case target < 0 || target >= len(w.ranks):
+		return w.c.badRank(call, "target", target)
+	}
+	w.mu.Lock()
+	held := w.all || w.locked[target] != 0
+	if !held {
+		w.locked[target] = -1 // it is being taken
+	}
+	w.mu.Unlock()
+	if held {
+		return fail(call, "win", ErrRMASync, "this rank has locked rank %d already: call Unlock first", target)
+	}
+	err := w.take(ctx, call, kind, target)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		delete(w.locked, target)
+		return err
+	}
+	w.locked[target] = kind
+	return nil
+}
+
+// take takes a lock. The word counts ranks that share it, and has a bit for the rank that has it
+// alone. A rank that would share it counts itself before it looks, and so it is never let in beside
+// one that has it alone.
+func (w *Win[T]) take(ctx context.Context, call string, kind LockType, target int) error {
+	m, steady := w.ranks[target].control, context.WithoutCancel(ctx)
+	return w.c.tryUntil(ctx, call, func() (bool, error) {
+		if kind == LockExclusive {
+			was, err := m.compareAndSwap(steady, 4, lockAt, 0, exclusive)
+			return was == 0, err
+		}
+		was, err := m.add(steady, 4, lockAt, 1)
+		if err != nil || was&exclusive == 0 {
+			return err == nil, err
+		}
+		_, err = m.add(steady, 4, lockAt, 1<<32-1)
+		return false, err
+	})
+}
+
+// give gives a lock back.
+func (w *Win[T]) give(ctx context.Context, call string, kind LockType, target int) error {
+	n := uint64(1)
+	if kind == LockExclusive {
+		n = exclusive
+	}
+	_, err := w.ranks[target].control.add(context.WithoutCancel(ctx), 4, lockAt, 1<<32-n)
+	return wrapMemory(call, err)
+}
+
+// Unlock ends the epoch of Lock: all that was put is in place (MPI_Win_unlock, chapter One-Sided
+// Communications). After an error of the context call it again.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Unlock(ctx context.Context, target int) error {
+	const call = "MPI_Win_unlock"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	kind := w.locked[target]
+	w.mu.Unlock()
+	if kind <= 0 {
+		return fail(call, "target", ErrRMASync, "this rank has not locked rank %d", target)
+	}
+	err := w.ranks[target].settle(ctx, call)
+	if errors.Is(err, ErrPending) {
+		return err
+	}
+	w.mu.Lock()
+	delete(w.locked, target)
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.give(ctx, call, kind, target)
+}
+
+// LockAll is Lock of all ranks that others share (MPI_Win_lock_all, chapter One-Sided
+// Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) LockAll(ctx context.Context) error {
+	const call = "MPI_Win_lock_all"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	held := w.all || len(w.locked) > 0
+	if !held {
+		w.all = true
+	}
+	w.mu.Unlock()
+	if held {
+		return fail(call, "win", ErrRMASync, "this rank has a lock already: call Unlock or UnlockAll first")
+	}
+	for rank := range w.ranks {
+		if err := w.take(ctx, call, LockShared, rank); err != nil {
+			for i := range rank {
+				_ = w.give(ctx, call, LockShared, i) // the first error says why
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.all = false
+			return err
+		}
+	}
+	return nil
+}
+
+// UnlockAll ends the epoch of LockAll (MPI_Win_unlock_all, chapter One-Sided Communications). After
+// an error of the context call it again.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) UnlockAll(ctx context.Context) error {
+	const call = "MPI_Win_unlock_all"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	held := w.all
+	w.mu.Unlock()
+	if !held {
+		return fail(call, "win", ErrRMASync, "no epoch of LockAll is open")
+	}
+	var errs []error
+	for _, f := range w.ranks {
+		err := f.settle(ctx, call)
+		if errors.Is(err, ErrPending) {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	w.mu.Lock()
+	w.all = false
+	w.mu.Unlock()
+	for rank := range w.ranks {
+		errs = append(errs, w.give(ctx, call, LockShared, rank))
+	}
+	return errors.Join(errs...)
+}
+
+// Flush returns when all that this rank has done in a rank's memory is in place (MPI_Win_flush,
+// chapter One-Sided Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Flush(ctx context.Context, target int) error {
+	const call = "MPI_Win_flush"
+	f, err := w.target(call, ctx, target, 0, 0)
+	if f == nil {
+		return err
+	}
+	return f.settle(ctx, call)
+}
+
+// FlushAll is Flush of all ranks (MPI_Win_flush_all, chapter One-Sided Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) FlushAll(ctx context.Context) error {
+	const call = "MPI_Win_flush_all"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	return w.settle(ctx, call)
+}
