@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/vmmc-go/vmmc/examples/internal/exampletest"
+	"github.com/vmmc-go/vmmc/internal/testutil"
+)
+
+// TestMain checks that the test leaves no goroutine and no descriptor behind.
+func TestMain(m *testing.M) { testutil.Main(m) }
+
+// The result does not depend on the number of ranks, nor on the module.
+func TestOutput(t *testing.T) {
+	want := exampletest.Output(t)
+	for _, module := range []string{"shm", "tcp"} {
+		if got := exampletest.Ranks(t, 4, "VMMC_MPI_MODULE="+module); got != want {
+			t.Errorf("4 ranks and module %s printed\n%swant\n%s", module, got, want)
+		}
+	}
+	const known = "y = 3.00 x + 1.00\n"
+	if want != known {
+		t.Errorf("printed\n%swant\n%s", want, known)
+	}
+}
