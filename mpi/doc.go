@@ -27,7 +27,7 @@ package mpi
 //   - how a collective runs: plan in collective.go; which algorithm one uses: reduce.go, gather.go;
 //     trees, and which ranks share a node: tree.go; operations: op.go
 //   - requests of collectives: nonblocking.go; persistent requests: persistent.go
-//   - derived datatypes, and packing: datatype.go
+//   - derived datatypes, and packing: datatype.go; messages of them: datatype_send.go
 //   - windows: window.go; accumulates: window_accumulate.go; epochs and locks: window_epoch.go; how
 //     memory of another rank is reached: window_memory.go
 //   - what a program finds when it starts: init.go
