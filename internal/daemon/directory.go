@@ -87,17 +87,45 @@ func (o ownNames) Lose(r directory.Registration, to nodeproto.ProcessID) {
 		return
 	}
 	o.n.begin(func() {
-		ctx, stop := context.WithTimeout(o.n.ctx, timeout.Control)
-		defer stop()
-		fds, err := p.conn.Call(ctx, nodeproto.LoseName, nodeproto.LoseNameRequest{
-			PublishRequest: e.PublishRequest, Taken: to,
-		}, nil, nil)
-		closeAll(fds)
-		if err != nil {
+		lost := nodeproto.LoseNameRequest{PublishRequest: e.PublishRequest, Taken: to}
+		err := tellLost(o.n.ctx, p.conn, lost, func() bool {
+			again, _ := o.n.names.Exact(e.Key, e.Owner.ID, e.Serial)
+			return again == nil
+		})
+		if err != nil && o.n.ctx.Err() == nil && p.conn.Err() == nil {
 			o.n.logs.Server.Warn("a process does not know that it has lost a name", "name", e.Key, "pid",
 				r.Owner.PID, "err", err)
 		}
 	})
+}
+
+// Pauses between attempts to tell a process that has no room for a request.
+const (
+	minLostPause = 50 * time.Millisecond
+	maxLostPause = 5 * time.Second
+)
+
+// tellLost tells a process that it has lost a name. A process that is stopped or busy learns it when
+// it goes on: a call lasts as long as the connection, and is made again if the process refuses it
+// for want of room. lost reports whether the export still lacks the name. A process whose connection
+// has ended returns its names when it rejoins, and its node cannot restore this one.
+func tellLost(
+	ctx context.Context, c *nodeproto.Conn, r nodeproto.LoseNameRequest, lost func() bool,
+) error {
+	for pause := minLostPause; ; pause = min(2*pause, maxLostPause) {
+		fds, err := c.Call(ctx, nodeproto.LoseName, r, nil, nil)
+		closeAll(fds)
+		passing := errors.Is(err, code.NoMem) || errors.Is(err, code.NoDaemon)
+		if !passing || c.Err() != nil {
+			return err
+		}
+		if !timeout.Sleep(ctx, pause) {
+			return err
+		}
+		if !lost() { // it has claimed the name again
+			return nil
+		}
+	}
 }
 
 // Limits of an answer about what the node's processes own.
