@@ -11,6 +11,9 @@
  * Checked: never do two processes have the name. When nothing more happens, the name that a process has is registered with two
  * directory nodes at least.
  * Left out: sets, look-ups, other lists of nodes, and the journal (a directory node that reads it is one that was not started anew).
+ * Few states: only a directory node's own process reads and writes what is registered with it, so what it does with one message is one
+ * step, in which it asks one other node. A message is sent in the step that it follows from, because it may be taken at any later one,
+ * and a channel is sorted, because messages of two nodes or of two kinds are in no order.
  * Flags that break it:
  *   -DONE          one of the three is enough
  *   -DLATE_ORDER   a withdrawal takes its order when it is sent
@@ -44,9 +47,11 @@
 #endif
 
 mtype = { CLAIM, REGISTER, WITHDRAW, YES, NO, NOTHING, CLAIMING, HELD }
-chan to[D] = [8] of { mtype, byte, byte };	/* to a directory node: from a node, the order */
+chan to[D] = [10] of { mtype, byte, byte };	/* to a directory node: from a node, the order */
 chan answer[N] = [4] of { mtype, byte };	/* to a node: the order of the claim */
-chan ended[N] = [4] of { byte };		/* withdrawals to be told */
+#ifdef LATE_ORDER
+chan ended[N] = [4] of { bool };		/* withdrawals to be told */
+#endif
 mtype has[N] = NOTHING;		/* a node's own table */
 byte order[N];			/* the last that a node has given */
 bool down[N];			/* a node's daemon does not answer */
@@ -83,25 +88,21 @@ inline withdraw(d, n, o) {
 }
 
 /* register has a directory node register node n by order o; ok reports whether it did, and unclear whether it did not because of
- * one that does not have the name yet, or does not answer. */
+ * one that does not have the name yet, or does not answer. Within an atomic step. */
 inline register(d, n, o) {
-	do
-	:: atomic {
-		owner[d] == NOBODY || owner[d] == n ->
+	if
+	:: owner[d] != NOBODY && owner[d] != n && denies(owner[d]) -> owner[d] = NOBODY; at[d] = 0
+	:: else
+	fi;
+	if
+	:: owner[d] == NOBODY || owner[d] == n ->
 		if
 		:: owner[d] == NOBODY || at[d] < o -> at[d] = o
 		:: else
 		fi;
-		owner[d] = n; ok = true; unclear = false;
-		break
-	   }
-	:: atomic { owner[d] != NOBODY && owner[d] != n -> other = owner[d]; other_at = at[d] };
-		if
-		:: atomic { !denies(other) -> ok = false; unclear = (down[other] || has[other] != HELD); break }
-		:: atomic { denies(other) -> skip };
-			atomic { withdraw(d, other, other_at) }
-		fi
-	od
+		owner[d] = n; ok = true; unclear = false
+	:: else -> ok = false; unclear = (down[owner[d]] || has[owner[d]] != HELD)
+	fi
 }
 
 #ifdef NO_HEAR
@@ -120,64 +121,83 @@ inline register(d, n, o) {
 #define lists(n) (has[n] != NOTHING)
 #endif
 
-/* hear is the answer of a node, and then its registration. */
+/* hear is the answer of a node, and in a later step its registration. A node that is asked again and again gives no new order: the
+ * last one is as good, because that of the end of the name is greater. */
 inline hear(n) {
-	atomic { !heard[d * N + n] && !down[n] -> order[n]++; o = order[n]; ok = lists(n) };
-	if
-	:: ok -> register(d, n, o)
-	:: else
-	fi;
-	atomic { heard[d * N + n] = !again; o = 0; ok = false; unclear = false; other = 0; other_at = 0 }
+	atomic { !heard[d * N + n] && !down[n] -> o = order[n]; ok = lists(n) };
+	atomic {
+		if
+		:: ok -> register(d, n, o)
+		:: else
+		fi;
+		heard[d * N + n] = !again; o = 0; ok = false; unclear = false
+	}
 }
 
-proctype directory(byte d) {
-	byte n, o, other, other_at;
-	bool ok, unclear;
-end:
-	do
-	:: to[d] ?? CLAIM, n, o ->
+/* take is a directory node's step with each kind of message of node n. */
+inline take_claim(n) {
+	atomic {
+		to[d] ?? CLAIM, eval(n), o ->
 		if
 		:: serves(d) -> register(d, n, o)
 		:: else -> ok = false
 		fi;
-		atomic {
-			if
-			:: ok -> answer[n] ! YES, o
-			:: else -> answer[n] ! NO, o
-			fi;
-			n = 0; o = 0; ok = false; unclear = false; other = 0; other_at = 0
-		}
-	:: to[d] ?? REGISTER, n, o -> register(d, n, o);
-		atomic {
-			if
-			:: !ok && has[n] == HELD -> to[d] ! REGISTER, n, o	/* told again */
-			:: else
-			fi;
-			n = 0; o = 0; ok = false; unclear = false; other = 0; other_at = 0
-		}
-	:: atomic { to[d] ?? WITHDRAW, n, o -> withdraw(d, n, o); n = 0; o = 0 }
+		if
+		:: ok -> answer[n] ! YES, o
+		:: else -> answer[n] ! NO, o
+		fi;
+		o = 0; ok = false; unclear = false
+	}
+}
+
+inline take_register(n) {
+	atomic {
+		to[d] ?? REGISTER, eval(n), o -> register(d, n, o);
+		if
+		:: !ok && has[n] == HELD -> to[d] !! REGISTER, n, o	/* told again */
+		:: else
+		fi;
+		o = 0; ok = false; unclear = false
+	}
+}
+
+proctype directory(byte d) {
+	byte o;
+	bool ok, unclear;
+end:
+	do
+	:: take_claim(0)
+	:: take_claim(1)
+	:: take_register(0)
+	:: take_register(1)
+	:: atomic { to[d] ?? WITHDRAW, 0, o -> withdraw(d, 0, o); o = 0 }
+	:: atomic { to[d] ?? WITHDRAW, 1, o -> withdraw(d, 1, o); o = 0 }
 	:: hear(0)
 	:: hear(1)
 	:: atomic { starts > 0 -> starts--; owner[d] = NOBODY; at[d] = 0; heard[d * N] = false; heard[d * N + 1] = false }
 	od
 }
 
-/* teller tells all directory nodes of a node's withdrawals. */
-proctype teller(byte n) {
-	byte o, i;
-end:
-	do
-	:: ended[n] ? o;
-#ifdef LATE_ORDER
-		atomic { order[n]++; o = order[n] };
-#endif
-		to[0] ! WITHDRAW, n, o; to[1] ! WITHDRAW, n, o;
-		atomic { to[2] ! WITHDRAW, n, o; o = 0 }
-	od
+/* tell has all directory nodes told of a node's withdrawal. */
+inline tell(n) {
+	order[n]++; to[0] !! WITHDRAW, n, order[n]; to[1] !! WITHDRAW, n, order[n]; to[2] !! WITHDRAW, n, order[n]
 }
 
+#ifdef LATE_ORDER
+proctype teller(byte n) {
+end:
+	do
+	:: atomic { ended[n] ? _ -> tell(n) }
+	od
+}
+#endif
+
 inline end_name() {
-	atomic { has[n] = NOTHING; order[n]++; ended[n] ! order[n] }
+#ifdef LATE_ORDER
+	atomic { has[n] = NOTHING; ended[n] ! true }
+#else
+	atomic { has[n] = NOTHING; tell(n) }
+#endif
 }
 
 proctype node(byte n) {
@@ -191,8 +211,7 @@ proctype node(byte n) {
 			got = 0; d = 0; asked[0] = false; asked[1] = false; asked[2] = false; killed = false
 		};
 		do
-		:: d < D && got < QUORUM && !killed ->
-			to[d] ! CLAIM, n, o;
+		:: atomic { d < D && got < QUORUM && !killed -> to[d] !! CLAIM, n, o };
 			do
 			:: atomic {
 				answer[n] ? what, a ->
@@ -216,18 +235,19 @@ proctype node(byte n) {
 		if
 		:: killed -> down[n] = false
 		:: !killed && got < QUORUM -> end_name()
-		:: !killed && got >= QUORUM ->
-			atomic { has[n] = HELD; assert(has[1 - n] != HELD) };
+		:: atomic {
+			!killed && got >= QUORUM -> has[n] = HELD; assert(has[1 - n] != HELD);
 			d = 0;
 			do
 			:: d < D ->
 				if
-				:: !asked[d] -> to[d] ! REGISTER, n, o
+				:: !asked[d] -> to[d] !! REGISTER, n, o
 				:: else
 				fi;
 				d++
 			:: else -> break
-			od;
+			od
+		   };
 			if
 			:: end_name()		/* unpublish */
 			:: break
@@ -243,7 +263,9 @@ proctype node(byte n) {
 init {
 	atomic {
 		run directory(0); run directory(1); run directory(2);
+#ifdef LATE_ORDER
 		run teller(0); run teller(1);
+#endif
 		run node(0); run node(1)
 	};
 	timeout;

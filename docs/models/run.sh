@@ -149,6 +149,7 @@ check ok broadcast -DWAIT
 for flag in NO_FIRST FIRST_LATE TAIL_EARLY; do check broken broadcast -D$flag; done
 
 check ok names
+check ok names -DGIVE_UPS=1
 check ok names -DSTARTS=0 -DCLAIMS=2
 check ok names -DSTARTS=0 -DGIVE_UPS=1 -DKILLS=1
 for flag in ONE NO_HEAR NO_CLAIMING LIST_HELD FIRST_LISTED; do check broken names -D$flag; done
