@@ -112,7 +112,7 @@ func (s *directoryService) Find(
 	q := directory.Query{
 		Key: directory.Key{
 			Scope: names.Scope{User: m.GetUser(), Session: m.GetSession()}, Name: m.GetName(),
-		}, Wait: m.GetWait(),
+		}, Wait: m.GetWait(), Nodes: m.GetNodes(),
 	}
 	if err := checkKey(q.Key); err != nil {
 		return nil, peers.Coded(err)
@@ -146,7 +146,10 @@ func (s *directoryService) Holds(
 	if err != nil {
 		return nil, peers.Coded(err)
 	}
-	h := s.n.directory.Holds(ctx, own)
+	h, err := s.n.directory.Holds(ctx, r.Msg.GetNodes(), own)
+	if err != nil {
+		return nil, peers.Coded(err)
+	}
 	if s.n.ctx.Err() != nil { // its processes have lost it, and live
 		return nil, peers.Coded(code.New(code.NoDaemon, "the daemon of node %q is ending", s.n.cfg.Name))
 	}

@@ -66,6 +66,7 @@ func (c Directory) Find(
 	}
 	m, err := p.directory.Find(ctx, connect.NewRequest(&nodev1.FindRequest{
 		User: q.User, Session: q.Session, Name: q.Name, Wait: q.Wait, Stale: registrationMessages(q.Stale),
+		Nodes: q.Nodes,
 	}))
 	if err != nil {
 		return a, p.olderThanDirectory(ctx, err)
@@ -86,14 +87,14 @@ func (c Directory) Find(
 
 // Holds asks a node whether a process of it has a name.
 func (c Directory) Holds(
-	ctx context.Context, node string, r directory.Registration,
+	ctx context.Context, node string, nodes uint64, r directory.Registration,
 ) (directory.Holding, error) {
 	p, err := c.Peer(node)
 	if err != nil {
 		return 0, err
 	}
 	a, err := p.directory.Holds(ctx, connect.NewRequest(&nodev1.HoldsRequest{
-		Registration: RegistrationMessage(r),
+		Registration: RegistrationMessage(r), Nodes: nodes,
 	}))
 	if err != nil {
 		err = p.olderThanDirectory(ctx, err)

@@ -300,7 +300,7 @@ func (b *outbox) tell(node string) {
 				if i >= len(outcomes) || !again(outcomes[i]) {
 					b.told(node, []Registration{r})
 				} else if outcomes[i] == Taken {
-					b.d.contest(ctx, r)
+					b.d.contests.begin(r)
 				}
 			}
 			if !later {

@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"slices"
+	"sync"
 )
 
 // A name has two owners after a node has come back that others had taken out of their lists of
@@ -11,7 +12,9 @@ import (
 // [Directory.reintroduce]). A directory node keeps the owner that it has, and answers that the name
 // is taken. The node that is told so asks all directory nodes of the name. If most of them have the
 // other owner, and its node says that the process has the name, then its own process loses it
-// ([Directory.contest]). No two owners have a majority of the same nodes, so one owner stays.
+// ([Directory.contest]). No two owners have a majority of the same nodes, so one owner stays. Only
+// nodes with the same list answer: by two lists, each of two owners could have the majority of the
+// nodes that the other one asks, and both would lose. Until the lists are the same both stay.
 
 // introduce has nodes that are new in the list told of this node's names that they are directory
 // nodes of. They need not ask: their own list may have been the same all the time.
@@ -37,6 +40,62 @@ func (d *Directory) reintroduce(node string, r Registration) {
 	}
 }
 
+// maxContests is how many names of a node are contested at a time.
+const maxContests = 32
+
+// contests are the names of this node's processes that a directory node has called taken. Each is
+// contested by a goroutine of a few, because the nodes that it asks may be silent: the goroutine
+// that tells a node of names has others to tell it of.
+type contests struct {
+	d *Directory
+
+	mu      sync.Mutex
+	queue   []Registration      // Guarded by mu.
+	known   map[update]struct{} // queued or under way. Guarded by mu.
+	running int                 // goroutines. Guarded by mu.
+}
+
+// begin has a name contested, unless it is already.
+func (c *contests) begin(r Registration) {
+	u := update{r.Key, r.export()}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.known[u]; known {
+		return
+	}
+	if c.known == nil {
+		c.known = map[update]struct{}{}
+	}
+	c.known[u] = struct{}{}
+	c.queue = append(c.queue, r)
+	if c.running < maxContests {
+		c.running++
+		c.d.cfg.Go(c.run)
+	}
+}
+
+// run contests names until none is queued.
+func (c *contests) run() {
+	for r, more := c.next(nil); more; r, more = c.next(&r) {
+		c.d.contest(c.d.cfg.Ctx, r)
+	}
+}
+
+// next returns the next name after one that is over. Without one the goroutine ends.
+func (c *contests) next(over *Registration) (r Registration, more bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if over != nil {
+		delete(c.known, update{over.Key, over.export()})
+	}
+	if len(c.queue) == 0 {
+		c.running--
+		return r, false
+	}
+	r, c.queue = c.queue[0], c.queue[1:]
+	return r, true
+}
+
 // contest ends a name of a process of this node if another process has it, as a majority of the
 // directory nodes and the node of that process say.
 func (d *Directory) contest(ctx context.Context, r Registration) {
@@ -44,7 +103,7 @@ func (d *Directory) contest(ctx context.Context, r Registration) {
 	set := view.Set(r.Key)
 	votes := map[export]int{}
 	for _, node := range set {
-		a, err := d.findAt(ctx, node, Query{Key: r.Key})
+		a, err := d.findAt(ctx, node, Query{Key: r.Key, Nodes: view.Digest})
 		if err != nil || a.Outcome != Registered {
 			continue
 		}
@@ -57,7 +116,7 @@ func (d *Directory) contest(ctx context.Context, r Registration) {
 			if votes[o.export()]++; votes[o.export()] < quorum(set) {
 				continue
 			}
-			h, err := d.holds(ctx, o)
+			h, err := d.holds(ctx, view.Digest, o)
 			if now, _ := d.View(); err == nil && h == HoldsName && now.Digest == view.Digest {
 				d.cfg.Names.Lose(r, o.Owner)
 			}

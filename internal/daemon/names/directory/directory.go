@@ -92,6 +92,7 @@ func (h Holding) String() string { return [...]string{"nothing", "claim", "name"
 type Query struct {
 	Key
 	Wait  bool           // the call lasts until there is an owner
+	Nodes uint64         // digest of the asker's view, which the node must have, too; 0: any
 	Stale []Registration // that were answered before, and that their nodes have denied
 }
 
@@ -115,7 +116,8 @@ type Net interface {
 	Claim(ctx context.Context, node string, nodes uint64, r Registration) (Answer, error)
 	Update(ctx context.Context, node string, register, withdraw []Registration) ([]Outcome, error)
 	Find(ctx context.Context, node string, q Query) (Answer, error)
-	Holds(ctx context.Context, node string, r Registration) (Holding, error)
+	// Holds fails if nodes is not 0, and the node has another view.
+	Holds(ctx context.Context, node string, nodes uint64, r Registration) (Holding, error)
 	Owned(ctx context.Context, node string, nodes uint64, after *Registration) (Page, error)
 }
 
@@ -127,7 +129,8 @@ type Names interface {
 	// Owned returns what its processes hold and claim. With wait it first waits for a moment for those
 	// that may come back.
 	Owned(ctx context.Context, wait bool) (Owned, error)
-	// Lose ends a name that another process has, too, and tells the process that has it no more.
+	// Lose ends a name that another process has, too, and tells the process that has it no more. An
+	// entry that began after the order of r stays.
 	Lose(r Registration, to nodeproto.ProcessID)
 }
 
@@ -149,9 +152,10 @@ type Config struct {
 
 // Directory is one node's part of the directory.
 type Directory struct {
-	cfg    Config
-	table  table
-	outbox outbox
+	cfg      Config
+	table    table
+	outbox   outbox
+	contests contests
 
 	mu      sync.Mutex
 	view    *View              // Guarded by mu.
@@ -209,7 +213,7 @@ func New(cfg Config) *Directory {
 	d := &Directory{
 		cfg: cfg, view: cfg.View, changed: make(chan struct{}), heard: make(chan struct{}),
 	}
-	d.outbox.d, d.table.journal = d, &journal{file: cfg.File, boot: cfg.Boot, log: cfg.Log}
+	d.outbox.d, d.contests.d, d.table.journal = d, d, &journal{file: cfg.File, boot: cfg.Boot, log: cfg.Log}
 	d.left = map[string]bool{}
 	if nodes, left := d.table.restore(); nodes != nil {
 		before := NewView(nodes)

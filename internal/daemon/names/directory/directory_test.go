@@ -658,6 +658,109 @@ func twoOwners(t *testing.T, n int) {
 	}
 }
 
+// Two owners whose nodes have two lists do not both lose the name: each has the majority of the nodes
+// that the other one asks. One loses it when all nodes have one list.
+func TestTwoOwnersOfTwoLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 6, t.TempDir())
+		defer s.close()
+		half := map[string][]string{"n1": {"n1", "n2", "n3"}, "n6": {"n4", "n5", "n6"}}
+		other := map[string]*View{ // with the other owner's nodes, and the own one
+			"n1": NewView([]string{"n1", "n4", "n5", "n6"}), "n6": NewView([]string{"n1", "n2", "n3", "n6"}),
+		}
+		for _, names := range half {
+			for _, name := range names {
+				s.node(name).d.SetView(NewView(names))
+			}
+		}
+		quiet()
+		q := ""
+		for i := range 100 { // most of its directory nodes by that list have the other owner, and keep it
+			k := key(fmt.Sprint("q", i))
+			one, two := other["n1"].Set(k), other["n6"].Set(k)
+			if slices.Contains(one, "n4") && slices.Contains(one, "n5") &&
+				slices.Contains(two, "n2") && slices.Contains(two, "n3") {
+				q = k.Name
+			}
+		}
+		for owner := range half {
+			if _, err := s.node(owner).publish(t.Context(), q, 1, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet()
+		for owner, view := range other {
+			s.node(owner).d.SetView(view)
+		}
+		quiet()
+		owners := func() int { return len(s.node("n1").held()) + len(s.node("n6").held()) }
+		if owners() != 2 {
+			t.Errorf("while the nodes have two lists %d of two owners have the name: %q", owners(), s.lost)
+		}
+		for _, name := range s.names {
+			s.node(name).d.SetView(NewView(s.names))
+		}
+		quiet()
+		quiet()
+		if owners() != 1 {
+			t.Errorf("when the nodes have one list %d of two owners have the name: %q", owners(), s.lost)
+		}
+	})
+}
+
+// A directory node that does not answer look-ups delays each contest. Other names are told of
+// meanwhile, and the contests do not wait for each other.
+func TestContestsHoldNothingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 5, t.TempDir())
+		defer s.close()
+		all, rest := s.names, s.names[:4]
+		const count = 30
+		for i := range count {
+			if _, err := s.node("n5").publish(t.Context(), fmt.Sprint("q", i), uint32(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet()
+		for _, name := range rest {
+			s.node(name).d.SetView(NewView(rest))
+		}
+		quiet()
+		for i := range count {
+			if _, err := s.node("n1").publish(t.Context(), fmt.Sprint("q", i), 200+uint32(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet()
+		s.mu.Lock()
+		for _, name := range rest[1:] {
+			s.mute[[2]string{"find", name}] = true
+		}
+		s.mu.Unlock()
+		for _, name := range rest {
+			s.node(name).d.SetView(NewView(all))
+		}
+		time.Sleep(time.Second) // the contests have begun
+		later, err := s.node("n5").publish(t.Context(), "later", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for _, name := range NewView(all).Set(later.Key) {
+			if !s.node(name).d.table.has(later) {
+				t.Errorf("%s is not told of another name while names are contested", name)
+			}
+		}
+		s.mu.Lock()
+		clear(s.mute)
+		s.mu.Unlock()
+		time.Sleep(30 * time.Second)
+		if n := len(s.node("n1").held()) + len(s.node("n5").held()); n != count+1 {
+			t.Errorf("%d names have owners when all nodes answer, want %d", n, count+1)
+		}
+	})
+}
+
 // A node that is new in the list holds nothing up while it cannot be reached.
 func TestNewNodeIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

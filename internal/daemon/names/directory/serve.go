@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -37,7 +38,7 @@ func (d *Directory) register(ctx context.Context, r Registration) Answer {
 		case Registered:
 			return Answer{}
 		}
-		h, err := d.holds(ctx, other)
+		h, err := d.holds(ctx, 0, other)
 		switch {
 		case err != nil:
 			return Answer{Outcome: Taken, Owner: other.Owner, Reason: fmt.Sprintf(
@@ -52,19 +53,25 @@ func (d *Directory) register(ctx context.Context, r Registration) Answer {
 	return Answer{Outcome: Claimed}
 }
 
-// holds asks the node of an owner, for a bounded time.
-func (d *Directory) holds(ctx context.Context, r Registration) (Holding, error) {
+// holds asks the node of an owner, for a bounded time. nodes is as in Holds.
+func (d *Directory) holds(ctx context.Context, nodes uint64, r Registration) (Holding, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	if r.Owner.Node == d.cfg.Node {
-		return d.cfg.Names.Holding(ctx, r), nil
+		return d.Holds(ctx, nodes, r)
 	}
-	return d.cfg.Net.Holds(ctx, r.Owner.Node, r)
+	return d.cfg.Net.Holds(ctx, r.Owner.Node, nodes, r)
 }
 
-// Holds says what a process of this node has of a name.
-func (d *Directory) Holds(ctx context.Context, r Registration) Holding {
-	return d.cfg.Names.Holding(ctx, r)
+// Holds says what a process of this node has of a name. nodes is the digest of the asker's view, 0
+// for any; a node that has another view fails the call. It compares the views after it has looked,
+// so that its answer is not older than its view.
+func (d *Directory) Holds(ctx context.Context, nodes uint64, r Registration) (Holding, error) {
+	h := d.cfg.Names.Holding(ctx, r)
+	if view, _ := d.View(); nodes != 0 && nodes != view.Digest {
+		return 0, code.New(code.Timeout, "node %q has another list of nodes", d.cfg.Node)
+	}
+	return h, nil
 }
 
 // Update takes what is registered elsewhere already, which adds to what the node knows in any
@@ -95,6 +102,9 @@ func (d *Directory) Update(ctx context.Context, register, withdraw []Registratio
 // all that is registered of the name.
 func (d *Directory) Find(ctx context.Context, q Query) Answer {
 	d.wake()
+	if view, _ := d.View(); q.Nodes != 0 && q.Nodes != view.Digest {
+		return Answer{Outcome: OtherNodes, Reason: "it has another list of nodes"}
+	}
 	for _, r := range q.Stale[:min(len(q.Stale), maxAnswered)] {
 		if r.Key == q.Key {
 			d.check(ctx, r)
@@ -147,7 +157,7 @@ func (d *Directory) check(ctx context.Context, r Registration) {
 	if !d.table.has(r) {
 		return
 	}
-	if h, err := d.holds(ctx, r); err == nil && h == HoldsNothing {
+	if h, err := d.holds(ctx, 0, r); err == nil && h == HoldsNothing {
 		d.table.withdraw(r)
 	}
 }

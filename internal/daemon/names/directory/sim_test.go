@@ -31,7 +31,8 @@ type sim struct {
 	mu    sync.Mutex
 	nodes map[string]*simNode // those that run
 	cut   map[[2]string]bool
-	calls map[string]int // by kind
+	mute  map[[2]string]bool // calls of this kind to that node are not answered
+	calls map[string]int     // by kind
 	older map[string]bool
 	lost  []string // names that processes have lost to others
 	liar  string   // the node that names claim the owner of all names, twice, and says that it holds them
@@ -57,7 +58,7 @@ type simNode struct {
 
 func newSim(t testing.TB, n int, dir string) *sim {
 	s := &sim{
-		t: t, dir: dir, nodes: map[string]*simNode{}, cut: map[[2]string]bool{}, calls: map[string]int{},
+		t: t, dir: dir, nodes: map[string]*simNode{}, cut: map[[2]string]bool{}, mute: map[[2]string]bool{}, calls: map[string]int{},
 		older: map[string]bool{},
 	}
 	for i := range n {
@@ -177,7 +178,12 @@ func call[A any](
 	time.Sleep(latency)
 	s.mu.Lock()
 	to, cut, older := s.nodes[node], s.cut[[2]string{n.name, node}], s.older[node]
+	mute := s.mute[[2]string{kind, node}]
 	s.mu.Unlock()
+	if mute {
+		<-ctx.Done()
+		return a, ctx.Err()
+	}
 	switch {
 	case to == nil || cut:
 		return a, code.New(code.Unreachable, "node %q cannot be reached", node)
@@ -218,12 +224,12 @@ func (n *simNode) Find(ctx context.Context, node string, q Query) (Answer, error
 	})
 }
 
-func (n *simNode) Holds(ctx context.Context, node string, r Registration) (Holding, error) {
+func (n *simNode) Holds(ctx context.Context, node string, nodes uint64, r Registration) (Holding, error) {
 	return call(ctx, n, node, "holds", func(ctx context.Context, o *simNode) (Holding, error) {
 		if o.name == o.s.liar {
 			return HoldsName, nil
 		}
-		return o.d.Holds(ctx, r), nil
+		return o.d.Holds(ctx, nodes, r)
 	})
 }
 

@@ -466,7 +466,9 @@ type FindRequest struct {
 	// The call lasts until a process has registered the name.
 	Wait bool `protobuf:"varint,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	// What the node has answered before, and the owner's node has denied.
-	Stale         []*Registration `protobuf:"bytes,5,rep,name=stale,proto3" json:"stale,omitempty"`
+	Stale []*Registration `protobuf:"bytes,5,rep,name=stale,proto3" json:"stale,omitempty"`
+	// As in ClaimRequest; 0: the node answers with any list of nodes.
+	Nodes         uint64 `protobuf:"fixed64,6,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -536,6 +538,13 @@ func (x *FindRequest) GetStale() []*Registration {
 	return nil
 }
 
+func (x *FindRequest) GetNodes() uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
 type FindResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Outcome DirectoryOutcome       `protobuf:"varint,1,opt,name=outcome,proto3,enum=vmmc.node.v1.DirectoryOutcome" json:"outcome,omitempty"`
@@ -599,8 +608,10 @@ func (x *FindResponse) GetReason() string {
 }
 
 type HoldsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Registration  *Registration          `protobuf:"bytes,1,opt,name=registration,proto3" json:"registration,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Registration *Registration          `protobuf:"bytes,1,opt,name=registration,proto3" json:"registration,omitempty"`
+	// As in ClaimRequest; 0: the node answers with any list of nodes. With another list it fails.
+	Nodes         uint64 `protobuf:"fixed64,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,6 +651,13 @@ func (x *HoldsRequest) GetRegistration() *Registration {
 		return x.Registration
 	}
 	return nil
+}
+
+func (x *HoldsRequest) GetNodes() uint64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
 }
 
 type HoldsResponse struct {
@@ -960,19 +978,21 @@ const file_vmmc_node_v1_directory_proto_rawDesc = "" +
 	"\bregister\x18\x01 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\bregister\x126\n" +
 	"\bwithdraw\x18\x02 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\bwithdraw\"L\n" +
 	"\x0eUpdateResponse\x12:\n" +
-	"\boutcomes\x18\x01 \x03(\x0e2\x1e.vmmc.node.v1.DirectoryOutcomeR\boutcomes\"\x95\x01\n" +
+	"\boutcomes\x18\x01 \x03(\x0e2\x1e.vmmc.node.v1.DirectoryOutcomeR\boutcomes\"\xab\x01\n" +
 	"\vFindRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x18\n" +
 	"\asession\x18\x02 \x01(\tR\asession\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04wait\x18\x04 \x01(\bR\x04wait\x120\n" +
-	"\x05stale\x18\x05 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\x05stale\"\x94\x01\n" +
+	"\x05stale\x18\x05 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\x05stale\x12\x14\n" +
+	"\x05nodes\x18\x06 \x01(\x06R\x05nodes\"\x94\x01\n" +
 	"\fFindResponse\x128\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1e.vmmc.node.v1.DirectoryOutcomeR\aoutcome\x122\n" +
 	"\x06owners\x18\x02 \x03(\v2\x1a.vmmc.node.v1.RegistrationR\x06owners\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"N\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"d\n" +
 	"\fHoldsRequest\x12>\n" +
-	"\fregistration\x18\x01 \x01(\v2\x1a.vmmc.node.v1.RegistrationR\fregistration\"@\n" +
+	"\fregistration\x18\x01 \x01(\v2\x1a.vmmc.node.v1.RegistrationR\fregistration\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x06R\x05nodes\"@\n" +
 	"\rHoldsResponse\x12/\n" +
 	"\aholding\x18\x01 \x01(\x0e2\x15.vmmc.node.v1.HoldingR\aholding\"V\n" +
 	"\fOwnedRequest\x12\x14\n" +
