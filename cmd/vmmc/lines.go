@@ -18,6 +18,7 @@ type lines struct {
 	mu    *sync.Mutex // one for all that share to
 	to    func(b []byte) error
 	name  string // empty: none
+	bare  bool   // nothing is put before lines, and no end behind a last one without
 	stamp bool
 	rest  []byte
 	at    time.Time // when rest began
@@ -50,7 +51,10 @@ func (l *lines) flush() error {
 		return nil
 	}
 	defer func() { l.rest = nil }()
-	return l.put(append(l.rest, '\n'))
+	if !l.bare {
+		l.rest = append(l.rest, '\n')
+	}
+	return l.put(l.rest)
 }
 
 func (l *lines) put(line []byte) error {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +12,15 @@ import (
 	"github.com/vmmc-go/vmmc/internal/serve"
 )
 
-func main() { os.Exit(serve.Execute(newRoot(), ownCluster)) }
+func main() {
+	root := newRoot()
+	// A link to this program that has a launcher's name is that launcher.
+	switch filepath.Base(os.Args[0]) {
+	case "mpirun", "mpiexec":
+		root.SetArgs(append([]string{"mpirun"}, os.Args[1:]...))
+	}
+	os.Exit(serve.Execute(root, ownCluster))
+}
 
 func newRoot() *cobra.Command {
 	root := group("vmmc", "Remote memory for Go: certificates, nodes, clusters and sessions")
@@ -30,7 +39,7 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
   vmmc session del test
   vmmc cluster down`
 	root.Version = vmmc.Release
-	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newName(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion())
+	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newMPIRun(), newName(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion())
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true

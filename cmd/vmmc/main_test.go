@@ -18,6 +18,10 @@ func TestMain(m *testing.M) {
 			leashed()
 			main()
 		},
+		"mpiexec": func() {
+			leashed()
+			main()
+		},
 		"cfgvmmc": func() {
 			leashed()
 			os.Exit(serve.Execute(cfgvmmc.Command()))
@@ -37,6 +41,7 @@ func TestMain(m *testing.M) {
 		"vrpcgen": func() { os.Exit(serve.Execute(vrpcgen.Command())) },
 		"gather":  func() { os.Exit(gather()) },
 		"member":  func() { os.Exit(member()) },
+		"mpirank": func() { os.Exit(mpirank()) },
 		"nester":  func() { os.Exit(nester()) },
 		"lister":  func() { os.Exit(lister()) },
 		"joiner": func() {

@@ -28,10 +28,18 @@ import (
 
 // aloneRun is a run of programs on this machine without a session. They are this tool's children.
 type aloneRun struct {
+	node     *node.Node      // of this tool; nil: the machine's
 	conn     *nodeproto.Conn // to the node, which expects the members as long as it lasts
 	socket   string
 	expected []nodeproto.Expected // by rank; none with one program
 	group    nodeproto.Group
+
+	// Set for a job of mpirun. started is called for each program, and ended is called when a program has ended, before the rest of its
+	// output is printed; signalled is given the tool's signals, and whether the programs need them
+	// from the tool.
+	started   func()
+	ended     func(rank, status int)
+	signalled func(s os.Signal, pass bool)
 
 	mu sync.Mutex
 	// By rank, until they are reaped: no other process has their numbers. Guarded by mu.
@@ -75,36 +83,70 @@ func (o *runOptions) checkAlone(where *ask.Flags) error {
 func (o *runOptions) runAlone(
 	ctx context.Context, socket string, args []string, told <-chan os.Signal, stdout, stderr io.Writer,
 ) (int, error) {
-	a := &aloneRun{running: map[int]*os.Process{}}
-	c, err := nodeproto.Dial(ctx, socket)
-	if errors.Is(err, code.NoDaemon) {
+	a := &aloneRun{}
+	defer a.close()
+	err := a.join(ctx, socket, o.count, func() {
 		fmt.Fprintf(stderr, "vmmc run: no daemon answers at %s: the programs have a node of their own\n",
 			socket)
-		var n *node.Node
-		if n, err = node.Start(); err != nil {
-			return 0, err
-		}
-		defer n.Close()
-		socket = n.Socket()
-		c, err = nodeproto.Dial(ctx, socket)
-	}
+	})
 	if err != nil {
 		return 0, err
 	}
+	out := newStreams(stdout, stderr)
+	programs := make([]aloneProgram, o.count)
+	for rank := range programs {
+		p := &programs[rank]
+		p.Cmd = exec.Command(args[0], args[1:]...) //nolint:noctx // it ends when it likes
+		p.Env = env.All()
+		for _, v := range o.request.GetEnv() {
+			p.own = append(p.own, string(v))
+		}
+		if o.count == 1 {
+			p.Stdin, p.Stdout, p.Stderr = os.Stdin, os.Stdout, os.Stderr
+		} else {
+			p.to, p.flush = out.lined(fmt.Sprint(rank), false)
+		}
+	}
+	statuses, err := a.run(programs, told, out)
+	return slices.Max(statuses), err
+}
+
+// join connects to the node at a socket, which expects the programs if they are several. If there is
+// none, it calls alone and starts one.
+func (a *aloneRun) join(ctx context.Context, socket string, count int, alone func()) error {
+	a.running = map[int]*os.Process{}
+	c, err := nodeproto.Dial(ctx, socket)
+	if errors.Is(err, code.NoDaemon) {
+		alone()
+		if a.node, err = node.Start(); err != nil {
+			return err
+		}
+		socket = a.node.Socket()
+		c, err = nodeproto.Dial(ctx, socket)
+	}
+	if err != nil {
+		return err
+	}
 	nodeproto.RefuseDescriptors(c)
 	a.conn, a.socket = nodeproto.NewDialledConn(c, ask.RefuseRequests), socket
-	defer a.conn.Close()
 	if !strings.HasPrefix(socket, "@") {
 		if a.socket, err = filepath.Abs(socket); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	if o.count > 1 {
-		if err := a.expect(ctx, o.count); err != nil {
-			return 0, err
-		}
+	if count > 1 {
+		return a.expect(ctx, count)
 	}
-	return a.run(o, args, told, newStreams(stdout, stderr))
+	return nil
+}
+
+func (a *aloneRun) close() {
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	if a.node != nil {
+		a.node.Close()
+	}
 }
 
 // expect has the node expect the members of a group.
@@ -140,31 +182,26 @@ func askAlone[T any](ctx context.Context, a *aloneRun, m nodeproto.Method, reque
 // aloneProgram is a program of a run without a session.
 type aloneProgram struct {
 	*exec.Cmd
-	to     ask.Output // nil: the program has this tool's own output
-	flush  func() error
-	output [2]*os.File // what it prints, with to
+	own        []string   // variables beside Env
+	processors []int      // that it may run on; empty: any
+	to         ask.Output // nil: the program has this tool's own output
+	flush      func() error
+	output     [2]*os.File // what it prints, with to
 }
 
 // run starts the programs and waits for their ends.
 func (a *aloneRun) run(
-	o *runOptions, args []string, told <-chan os.Signal, out *streams,
-) (int, error) {
+	programs []aloneProgram, told <-chan os.Signal, out *streams,
+) (statuses []int, err error) {
 	out.broken = func(_ string, err error) {
 		if errors.Is(err, syscall.EPIPE) {
 			a.signal(syscall.SIGPIPE)
 		}
 	}
-	programs := make([]aloneProgram, o.count)
 	for rank := range programs {
 		p := &programs[rank]
-		p.Cmd = exec.Command(args[0], args[1:]...) //nolint:noctx // it ends when it likes
-		p.Env = a.environ(o, rank)
-		endWithTool(p.Cmd, o.count > 1)
-		if o.count == 1 {
-			p.Stdin, p.Stdout, p.Stderr = os.Stdin, os.Stdout, os.Stderr
-		} else {
-			p.to, p.flush = out.lined(fmt.Sprint(rank), false)
-		}
+		p.Env = a.environ(p, rank)
+		endWithTool(p.Cmd, len(programs) > 1)
 	}
 	// The kernel kills them when their starter's thread ends.
 	started, over := make(chan error), make(chan struct{})
@@ -173,7 +210,7 @@ func (a *aloneRun) run(
 		started <- a.start(programs)
 		<-over
 	}()
-	err := <-started
+	err = <-started
 	if err != nil {
 		a.signal(syscall.SIGKILL)
 	}
@@ -181,18 +218,27 @@ func (a *aloneRun) run(
 	passing.Go(func() { a.passOn(told, over) }) // now that none misses a signal
 	defer passing.Wait()
 	defer close(over)
-	statuses, errs := make([]int, o.count), make([]error, o.count)
+	statuses = make([]int, len(programs))
+	errs := make([]error, len(programs))
 	var waiting sync.WaitGroup
 	for rank := range programs {
 		if p := &programs[rank]; p.Process != nil {
 			waiting.Go(func() {
-				p.await(func() { a.unexpect(rank) })
-				statuses[rank], errs[rank] = a.reap(rank, p)
+				p.await(func() {
+					if a.ended != nil {
+						statuses[rank], errs[rank] = a.reap(rank, p)
+						a.ended(rank, statuses[rank])
+					}
+					a.unexpect(rank)
+				})
+				if a.ended == nil { // its number is its own while its output is printed
+					statuses[rank], errs[rank] = a.reap(rank, p)
+				}
 			})
 		}
 	}
 	waiting.Wait()
-	return slices.Max(statuses), errors.Join(compact(append(errs, err, out.err()))...)
+	return statuses, errors.Join(compact(append(errs, err, out.err()))...)
 }
 
 // start starts the programs, or says which cannot be started.
@@ -200,13 +246,20 @@ func (a *aloneRun) start(programs []aloneProgram) error {
 	for rank := range programs {
 		p := &programs[rank]
 		a.mu.Lock()
-		err := p.start()
+		start := p.start
+		if len(p.processors) > 0 {
+			start = func() error { return unix.OnCPUs(p.processors, p.start) }
+		}
+		err := start()
 		if err == nil {
 			a.running[rank] = p.Process
 		}
 		a.mu.Unlock()
 		if err != nil {
 			return err
+		}
+		if a.started != nil {
+			a.started()
 		}
 	}
 	return nil
@@ -287,17 +340,15 @@ func (a *aloneRun) reap(rank int, p *aloneProgram) (int, error) {
 	return statusOfState(p.ProcessState), nil // Wait's error says the same
 }
 
-// environ is what the program of a rank finds: this tool's environment, and its place.
-func (a *aloneRun) environ(o *runOptions, rank int) []string {
-	own := slices.DeleteFunc(env.All(), func(v string) bool {
+// environ is what the program of a rank finds: its environment, and its place.
+func (a *aloneRun) environ(p *aloneProgram, rank int) []string {
+	own := slices.DeleteFunc(p.Env, func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return name == nodeproto.TokenEnv || slices.Contains(groupVariables, name)
 	})
-	for _, v := range o.request.GetEnv() {
-		own = append(own, string(v))
-	}
+	own = append(own, p.own...)
 	own = append(own, nodeproto.Env+"="+a.socket)
-	if o.count > 1 {
+	if len(a.expected) > 0 {
 		own = append(own, nodeproto.TokenEnv+"="+a.expected[rank].Token)
 		own = append(own, groupEnv(a.group, rank)...)
 	}
@@ -320,7 +371,11 @@ func (a *aloneRun) passOn(told <-chan os.Signal, over <-chan struct{}) {
 		select {
 		case s := <-told:
 			keys := s == syscall.SIGINT || s == syscall.SIGQUIT
-			if len(a.expected) > 0 || !keys || !unix.InForeground() {
+			pass := len(a.expected) > 0 || !keys || !unix.InForeground()
+			switch {
+			case a.signalled != nil:
+				a.signalled(s, pass)
+			case pass:
 				a.signal(p.passedAs(s))
 			}
 		case <-over:

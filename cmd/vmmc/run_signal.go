@@ -74,9 +74,13 @@ func (p *signalForwarder) passedAs(s os.Signal) syscall.Signal {
 // on passes a signal on to the whole run group: those that were started, and what
 // these have spawned anywhere.
 func (p *signalForwarder) on(ctx context.Context, s os.Signal) {
+	p.send(ctx, p.passedAs(s))
+}
+
+// send sends a signal to the whole run group.
+func (p *signalForwarder) send(ctx context.Context, as syscall.Signal) {
 	ctx, stop := context.WithTimeout(ctx, timeout.Control)
 	defer stop()
-	as := p.passedAs(s)
 	var passing sync.WaitGroup
 	for _, n := range p.a.All {
 		passing.Go(func() {

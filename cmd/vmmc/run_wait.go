@@ -32,6 +32,13 @@ type runOptions struct {
 	env     []string
 	group   runGroup // with a count above 1
 	request *nodev1.RunRequest
+
+	// Set for a job of mpirun. adapt changes the request for process i, output says where its output
+	// goes, begun is called when it has been started, and ended when it has ended.
+	adapt  func(i int, r *nodev1.RunRequest)
+	output func(i int) (to ask.Output, flush func() error)
+	begun  func()
+	ended  func(i, status int)
 }
 
 // started is a process that runs.
@@ -170,25 +177,32 @@ func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, erro
 func (o *runOptions) one(ctx context.Context, n *ask.Node, i int, group uint32) (started, error) {
 	env, reserve := o.group.member(i)
 	env = slices.Concat(o.request.GetEnv(), env)
-	a, err := n.Client.Run(ctx, connect.NewRequest(&nodev1.RunRequest{
+	r := &nodev1.RunRequest{
 		Session: o.request.GetSession(), Path: o.request.GetPath(), Args: o.request.GetArgs(),
 		Directory: o.request.GetDirectory(), Hosts: o.request.GetHosts(), Group: group,
 		Input: o.request.GetInput(), Terminal: o.request.GetTerminal(),
 		Follow: !o.detach && !o.input, Env: env, Reserve: reserve,
-	}))
+	}
+	if o.adapt != nil {
+		o.adapt(i, r)
+	}
+	a, err := n.Client.Run(ctx, connect.NewRequest(r))
 	if err = ask.ErrorOf(n, err); err != nil {
 		if unknown(err) {
 			err = fmt.Errorf("%w; look with \"vmmc ps\"", err)
 		}
 		return started{}, err
 	}
-	s := started{n: n, p: a.Msg.GetProcess(), followed: a.Msg.GetFollowed()}
+	s := started{n: n, p: a.Msg.GetProcess(), followed: a.Msg.GetFollowed() || o.adapt != nil && r.GetInput()}
 	switch {
 	case len(o.request.GetEnv()) > 0 && !a.Msg.GetEnvSet():
 		err = code.New(code.BadConfig, "node %q is older than --env, and has not set the variables: upgrade its vmmcd", n.Name)
 	case reserve != "" && !a.Msg.GetReserved():
 		err = code.New(code.BadConfig, "node %q is older than groups, and does not keep a member's name: upgrade its vmmcd", n.Name)
 	default:
+		if o.begun != nil {
+			o.begun()
+		}
 		return s, nil
 	}
 	return started{}, errors.Join(err, o.undo(ctx, []started{s}))
@@ -213,10 +227,23 @@ func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (sta
 	var mu sync.Mutex
 	var errs []error
 	var waiting sync.WaitGroup
-	for _, s := range all {
+	for i, s := range all {
+		if o.ended != nil { // what it has printed may take longer
+			waiting.Go(func() {
+				p, err := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
+				if err != nil || p.GetLost() {
+					o.ended(i, toolFailed)
+					return
+				}
+				o.ended(i, statusOf(p))
+			})
+		}
 		waiting.Go(func() {
 			to, flush := out.plain(), func() error { return nil }
-			if len(all) > 1 {
+			switch {
+			case o.output != nil:
+				to, flush = o.output(i)
+			case len(all) > 1:
 				to, flush = out.lined(fmt.Sprintf("%s.%d", s.n.Name, s.p.GetPid()), false)
 			}
 			lost, err := s.n.CopyLog(ctx, o.request.GetSession(), s.p.GetPid(), ask.CopyOptions{Follow: true, Attended: s.followed, Tail: -1}, to)

@@ -61,9 +61,18 @@ func index(toStderr bool) int {
 
 // lined gives output on by lines, which begin with a name or a time; flush is called at the end.
 func (s *streams) lined(name string, stamp bool) (to ask.Output, flush func() error) {
+	return s.byLine(lines{name: name, stamp: stamp})
+}
+
+// whole gives output on as it is, by whole lines: those of several processes do not mix.
+func (s *streams) whole() (to ask.Output, flush func() error) { return s.byLine(lines{bare: true}) }
+
+func (s *streams) byLine(l lines) (to ask.Output, flush func() error) {
 	var each [2]*lines
 	for i := range each {
-		each[i] = &lines{mu: &s.mu, name: name, stamp: stamp, to: func(b []byte) error { return s.write(i, b) }}
+		own := l
+		own.mu, own.to = &s.mu, func(b []byte) error { return s.write(i, b) }
+		each[i] = &own
 	}
 	return func(toStderr bool, at time.Time, b []byte) error { return each[index(toStderr)].write(at, b) },
 		func() error { return errors.Join(each[0].flush(), each[1].flush()) }

@@ -22,19 +22,24 @@ func CPUs() ([]int, error) {
 	return out, nil
 }
 
-// OnCPU runs f on a thread that may run on one processor only. A program that f
-// starts stays on it, except in a process that has called [KeepStarter].
-func OnCPU(cpu int, f func() error) error {
+// OnCPU is [OnCPUs] with one processor.
+func OnCPU(cpu int, f func() error) error { return OnCPUs([]int{cpu}, f) }
+
+// OnCPUs runs f on a thread that may run on these processors only. A program that f
+// starts stays on them, except in a process that has called [KeepStarter].
+func OnCPUs(cpus []int, f func() error) error {
 	runtime.LockOSThread()
 	var was, set sys.CPUSet
 	if err := sys.SchedGetaffinity(0, &was); err != nil {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("sched_getaffinity: %w", err)
 	}
-	set.Set(cpu)
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
 	if err := sys.SchedSetaffinity(0, &set); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("confine a thread to processor %d: %w", cpu, err)
+		return fmt.Errorf("confine a thread to processors %d: %w", cpus, err)
 	}
 	err := f()
 	// A thread that cannot be given back stays locked and ends with its goroutine.

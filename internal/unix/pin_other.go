@@ -11,6 +11,8 @@ import (
 type WordSet struct{}
 
 func CPUs() ([]int, error)          { return nil, ErrUnsupported }
+func OnCPUs([]int, func() error) error { return ErrUnsupported }
+
 func OnCPU(int, func() error) error { return ErrUnsupported }
 func Leave() (from, to int)         { return 0, 0 }
 

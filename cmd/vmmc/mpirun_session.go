@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/vmmc-go/vmmc/cmd/vmmc/internal/mpijob"
+	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/serve"
+	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
+)
+
+// runInSession runs the job in its session.
+func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
+	if !m.Bind.None() {
+		return serve.Usage("--bind-to with --session: nodes do not bind the programs of sessions")
+	}
+	a, err := m.where.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	o := &runOptions{request: &nodev1.RunRequest{Session: m.Session, Hosts: []byte(env.Get(nodeproto.HostsEnv))}}
+	at, err := m.placeInSession(ctx, a, o, hosts)
+	if err != nil {
+		return err
+	}
+	o.adapt = m.adapt
+	o.begun, o.ended, o.output = m.noteStart, m.noteEnd, m.outputOf
+	all, err := o.start(ctx, at)
+	if err != nil {
+		if errors.Is(err, code.NoSuchSession) {
+			err = serve.Flag("session", m.Session, err)
+		}
+		return errors.Join(err, o.undo(ctx, all))
+	}
+	p := &signalForwarder{a: a, session: m.Session, group: all[0].p.GetGroup()}
+	m.kill = func(s syscall.Signal) { p.send(ctx, s) }
+	over := make(chan struct{})
+	var beside sync.WaitGroup
+	m.out.broken = func(name string, err error) {
+		beside.Go(func() { o.unread(ctx, p, over, name, err) })
+	}
+	beside.Go(func() {
+		for {
+			select {
+			case s := <-m.told:
+				m.noteSignal(s, true)
+			case <-over:
+				return
+			}
+		}
+	})
+	if m.Stdin != mpijob.NoStdin {
+		in := &inputSession{started: all[m.Stdin], session: m.Session, in: os.Stdin, out: m.out}
+		ctx, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		beside.Go(func() { in.attend(ctx, stop) })
+		beside.Go(func() { in.pass(ctx, stop) })
+		beside.Go(func() {
+			<-over
+			stop(nil)
+		})
+	}
+	defer beside.Wait()
+	defer close(over)
+	_, err = o.wait(ctx, all, m.out)
+	return err
+}
+
+// placeInSession says on which node each rank runs, and has the options say of which group it is.
+func (m *mpiRun) placeInSession(ctx context.Context, a *ask.Cluster, o *runOptions, hosts []mpijob.Host) (at []*ask.Node, err error) {
+	if len(hosts) == 0 {
+		o.count = maxRun // the nodes of the session
+		nodes, err := o.targetNodes(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range nodes {
+			hosts = append(hosts, mpijob.Host{Name: n.Name, Slots: 1})
+		}
+	}
+	if m.ranks, err = m.Place(hosts); err != nil {
+		return nil, &serve.StatusError{Status: serve.Misused, Err: err}
+	}
+	o.count = len(m.ranks)
+	names := make([]string, o.count)
+	for rank, r := range m.ranks {
+		names[rank] = r.Host
+	}
+	if at, err = findNodes(a, names); err != nil {
+		return nil, err
+	}
+	if o.count == 1 {
+		return at, nil
+	}
+	o.group.ID = newGroupID()
+	for rank, n := range at {
+		o.group.Append(n.Name)
+		o.group.ranks = append(o.group.ranks, rank)
+	}
+	if n := len(o.group.String()); n > nodeproto.MaxGroup {
+		return nil, code.New(code.BadConfig, "the nodes of %d ranks do not fit into %s (%d bytes, at most %d): give nodes slots, so that their ranks follow each other",
+			o.count, nodeproto.GroupEnv, n, nodeproto.MaxGroup)
+	}
+	return at, nil
+}
+
+// findNodes finds nodes, of which one may be named again.
+func findNodes(a *ask.Cluster, names []string) (all []*ask.Node, err error) {
+	each := slices.Compact(slices.Sorted(slices.Values(names)))
+	found, err := a.Find(each)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		i, _ := slices.BinarySearch(each, name)
+		all = append(all, found[i])
+	}
+	return all, nil
+}
+
+// adapt makes the request for a rank.
+func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
+	p := m.ranks[rank].Program
+	r.Path, r.Args, r.Directory = []byte(p.Path), nil, []byte("/")
+	if p.Dir != "" {
+		r.Directory = []byte(p.Dir)
+	}
+	for _, arg := range p.Args {
+		r.Args = append(r.Args, []byte(arg))
+	}
+	own := slices.Concat(m.Env, p.Env)
+	if m.EnvAll {
+		own = slices.Concat(slices.DeleteFunc(env.All(), func(v string) bool { return strings.HasPrefix(v, "VMMC") }), own)
+	}
+	variables := make([][]byte, 0, len(own)+len(r.GetEnv()))
+	for _, v := range own {
+		variables = append(variables, []byte(v))
+	}
+	r.Env = append(variables, r.GetEnv()...)
+	if rank == m.Stdin {
+		r.Input, r.Follow = true, false
+	}
+}
