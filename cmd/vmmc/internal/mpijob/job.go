@@ -144,7 +144,7 @@ func Parse(args []string, look func(string) (string, bool), more func(*pflag.Fla
 		part := args
 		if i := slices.Index(args, ":"); i >= 0 {
 			if part, args = args[:i], args[i+1:]; len(args) == 0 {
-				return nil, errors.New("no program behind the last :")
+				return nil, errors.New("no program behind the last colon")
 			}
 		} else {
 			args = nil
