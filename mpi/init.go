@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/env"
 	engine "github.com/vmmc-go/vmmc/internal/mpi"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/pmi"
 )
 
 // ModuleEnv is the environment variable that says which module all pairs of ranks use: "shm" or
@@ -73,23 +73,23 @@ type job struct {
 	g *group.Group
 	// unmapped reports whether windows are reached by connections, as module tcp is forced.
 	unmapped bool
+	// Of a job that hydra or Slurm has started; nil otherwise.
+	launcher *pmi.Client
 	// over reports whether Finalize has ended the job.
 	over atomic.Bool
 }
 
-// otherLaunchers are variables by which other launchers tell the number of ranks.
-var otherLaunchers = []string{"PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLURM_STEP_NUM_TASKS"}
-
 // Init begins MPI, and returns the communicator of all ranks (MPI_Init_thread with
-// MPI_THREAD_MULTIPLE, MPI_COMM_WORLD). The ranks are the programs that "vmmc run -n" has started. A
-// program that was started otherwise is one rank, and needs no node. When a rank ends without
+// MPI_THREAD_MULTIPLE, MPI_COMM_WORLD). The ranks are the programs that "vmmc mpirun" or
+// "vmmc run -n" has started, or hydra's mpiexec or Slurm's "srun --mpi=pmi2" on machines with a
+// node. A program that was started otherwise is one rank, and needs no node. When a rank ends without
 // Finalize all others end, see [WithFailed].
 //
 // It waits until all ranks have called it. If its context ends before, end the program.
 //
 // Errors: [ErrArg] for a module that is not there, or that does not reach a rank; [ErrOther] if the
-// node cannot be joined, or if another launcher has started several ranks: this package does not
-// speak its protocol yet.
+// node cannot be joined, or if a launcher has started several ranks whose protocol is not PMI-1 or
+// PMI-2.
 //
 // Experimental: it may change in any release.
 func Init(ctx context.Context, opts ...Option) (*Comm, error) {
@@ -102,19 +102,17 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 		opt(&o)
 	}
 	j := &job{}
-	if o.g == nil && env.Get(nodeproto.GroupEnv) == "" {
-		for _, name := range otherLaunchers {
-			if n, err := strconv.Atoi(env.Get(name)); err == nil && n > 1 {
-				return nil, fail(call, "", ErrOther, "%s is %d: another launcher has started the program: start it by vmmc run -n %d", name, n, n)
-			}
-		}
-	} else if o.g == nil {
+	several := env.Get(nodeproto.GroupEnv) != ""
+	byPMI := false
+	if o.g == nil && !several {
 		var err error
-		if j.p, err = vmmc.Open(ctx); err != nil {
-			return nil, wrap(call, err)
+		if byPMI, err = launched(); err != nil {
+			return nil, fail(call, "", ErrOther, "%v", err)
 		}
-		if j.g, err = group.Join(ctx, j.p); err != nil {
-			return nil, wrap(call, errors.Join(err, j.p.Close()))
+	}
+	if o.g == nil && (several || byPMI) {
+		if err := j.open(ctx, byPMI); err != nil {
+			return nil, wrap(call, err)
 		}
 		o.p, o.g = j.p, j.g
 		if o.gone == nil {
@@ -155,6 +153,9 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	}
 	if c.j.p != nil && c.j.over.CompareAndSwap(false, true) {
 		err = errors.Join(err, c.j.g.Leave(ctx), c.j.p.Close())
+		if c.j.launcher != nil {
+			err = errors.Join(err, c.j.launcher.Close())
+		}
 	}
 	return wrap(call, err)
 }

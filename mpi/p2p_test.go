@@ -49,7 +49,7 @@ func TestInitAlone(t *testing.T) {
 // Several ranks that another launcher has started are no jobs of one rank each.
 func TestInitOtherLauncher(t *testing.T) {
 	t.Setenv("PMI_SIZE", "4")
-	if _, err := mpi.Init(within(t)); !errors.Is(err, mpi.ErrOther) || !strings.Contains(err.Error(), "vmmc run -n 4") {
+	if _, err := mpi.Init(within(t)); !errors.Is(err, mpi.ErrOther) || !strings.Contains(err.Error(), "vmmc mpirun -n 4") {
 		t.Errorf("%v", err)
 	}
 }
