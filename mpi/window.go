@@ -260,7 +260,7 @@ func (w *Win[T]) Free(ctx context.Context) error {
 	if err == nil {
 		err = barrierPlan(w.c, call).do(ctx)
 	}
-	if errors.Is(err, ErrPending) {
+	if errors.Is(err, ErrPending) || errors.Is(err, ErrCanceled) {
 		return err
 	}
 	w.mu.Lock()
