@@ -73,8 +73,8 @@ func (vi *VI) Connect(ctx context.Context, local, remote Address) (VIAttributes,
 	if err := vi.checkRequest(ctx, op, local, remote); err != nil {
 		return VIAttributes{}, err
 	}
-	vi.setState(ConnectPending)
 	vi.local, vi.remote = local, remote
+	vi.setState(ConnectPending)
 	n.mu.Unlock()
 	l, err := n.linkTo(ctx, remote)
 	n.mu.Lock()

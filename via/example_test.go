@@ -458,3 +458,43 @@ func check(err error) {
 		panic(err)
 	}
 }
+
+// Another process of the user looks at a VI, as "vmmc via ls" does.
+func ExampleListNICs() {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	a, b, end := processes(ctx)
+	defer end()
+	server := open(a)
+	defer server.nic.Close()
+	check(server.vi.PostReceive(&via.Descriptor{Segments: []via.Segment{server.mem.Segment(0, 64)}}))
+
+	var nics []via.NICStatus
+	for len(nics) == 0 { // a new NIC is listed a moment later
+		var err error
+		nics, err = via.ListNICs(ctx, b, a.Node())
+		check(err)
+	}
+	n := nics[0]
+	fmt.Println(n.Process == a.ID(), n.Device, n.Number > 0)
+	v := n.VIs[0]
+	fmt.Println("VI", v.Number, "is", v.State, "of level", v.Level)
+	fmt.Println("connected with process", v.Peer, "on node", v.PeerNode, v.Local == v.Remote)
+	fmt.Println("SENDs:", v.SendPending, v.SendCompleted, "receives:", v.ReceivePending, v.ReceiveCompleted)
+	fmt.Println("sent:", v.Sent, v.SentBytes, "received:", v.Received, v.ReceivedBytes, "errors:", v.Errors)
+
+	// The names of the NICs' tables are those of exports, so one table can be read alone.
+	for info, err := range b.Names(ctx, via.StatusName) {
+		check(err)
+		s, err := via.ReadStatus(ctx, b, info.Process, info.Buffer)
+		check(err)
+		fmt.Println(s.Number == n.Number)
+	}
+	// Output:
+	// true nic0 true
+	// VI 1 is idle of level 4
+	// connected with process 0 on node  true
+	// SENDs: 0 0 receives: 1 0
+	// sent: 0 0 received: 0 0 errors: 0
+	// true
+}

@@ -79,9 +79,11 @@ func (vi *VI) Conns() (own, peer uint32) {
 }
 
 // WalkStates walks the table of a VI's states.
-func WalkStates() error {
+func WalkStates(n *NIC) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return transitions.Walk(Failed, func(from, to State) State {
-		vi := VI{state: from}
+		vi := VI{n: n, state: from, report: n.unseen[:], link: &link{}}
 		vi.setState(to)
 		return vi.state
 	})

@@ -65,7 +65,10 @@ type NIC struct {
 	listeners  map[string]*Listener
 	peers      []*peerRequest // without an outcome
 
-	onError    func(AsyncError)
+	onError func(AsyncError)
+	status  statusTable
+	unseen  [slotSize]byte // what destroyed VIs report goes here
+
 	calls      []call // not made yet
 	spareCalls []call // what calls had before, empty
 	dispatches bool   // reports whether a goroutine makes calls
@@ -129,6 +132,10 @@ func Open(p *vmmc.Process, device string) (*NIC, error) {
 	n.dispatcher = n.dispatch
 	n.links.Store(new([]*link))
 	n.ctx, n.end = context.WithCancel(context.Background())
+	if err := n.newStatus(); err != nil {
+		n.end()
+		return nil, &Error{Op: op, Code: ErrResource, Err: err}
+	}
 	return n, nil
 }
 
@@ -212,6 +219,7 @@ func (n *NIC) Close() error {
 	}
 	n.mu.Unlock()
 	n.wg.Wait()
+	n.closeStatus()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for m := range n.shared {

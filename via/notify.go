@@ -123,7 +123,7 @@ func (vi *VI) notify(q *queue, h func(*Descriptor), op string) error {
 	vi.n.progress()
 	switch {
 	case q.ready.n > 0:
-		vi.n.enqueue(call{descriptor: h, d: q.dequeue()})
+		vi.n.enqueue(call{descriptor: h, d: vi.dequeue(q)})
 	case len(q.notifies) >= maxNotifies:
 		return fail(op, ErrResource, "the queue has %d handlers", maxNotifies)
 	default:

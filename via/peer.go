@@ -50,8 +50,8 @@ func (vi *VI) ConnectPeer(ctx context.Context, local, remote Address) error {
 	if local.Host != n.addr {
 		return fail(peerOp, ErrInvalidParameter, "the local address is %v: this node's host is %v", local, n.addr)
 	}
-	vi.setState(ConnectPending)
 	vi.local, vi.remote = local, remote
+	vi.setState(ConnectPending)
 	r := &peerRequest{vi: vi, local: local, remote: remote, ctx: ctx}
 	r.ended, r.end = context.WithCancel(ctx)
 	vi.request = r

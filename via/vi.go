@@ -91,6 +91,9 @@ type VI struct {
 	state State
 	gone  bool
 
+	slot   uint16 // of the NIC's table
+	report []byte // that slot
+
 	link       *link
 	conn, peer uint32 // the numbers of the connection, here and there
 	local      Address
@@ -148,6 +151,7 @@ func (n *NIC) NewVI(attr VIAttributes, send, recv *CompletionQueue) (*VI, error)
 		}
 	}
 	n.vis[vi] = struct{}{}
+	vi.newSlot()
 	attr.Tag.users++
 	return vi, nil
 }
@@ -178,6 +182,7 @@ func (vi *VI) check(op string) error {
 func (vi *VI) setState(s State) {
 	transitions.Check(vi.state, s)
 	vi.state = s
+	vi.reportConnection(0)
 }
 
 // Destroy destroys the VI (VipDestroyVi). Errors: [ErrInvalidParameter] if it is destroyed already;
@@ -208,6 +213,7 @@ func (vi *VI) Destroy() error {
 func (vi *VI) destroy() {
 	vi.gone = true
 	delete(vi.n.vis, vi)
+	vi.freeSlot()
 	vi.attr.Tag.users--
 	for _, q := range []*queue{&vi.send, &vi.recv} {
 		if q.cq != nil {
@@ -277,6 +283,7 @@ func (vi *VI) SetAttributes(attr VIAttributes) error {
 	vi.attr.Tag.users--
 	attr.Tag.users++
 	vi.attr = attr
+	vi.reportConnection(0)
 	return nil
 }
 

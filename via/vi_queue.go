@@ -31,7 +31,7 @@ func (vi *VI) PostSend(d *Descriptor) error {
 	if err := vi.accept(&vi.send, d, "post a SEND"); err != nil {
 		return err
 	}
-	vi.send.add(d)
+	vi.add(&vi.send, d)
 	if vi.state != Connected {
 		vi.flush(&vi.send) // it is the only one
 		return nil
@@ -56,7 +56,7 @@ func (vi *VI) PostReceive(d *Descriptor) error {
 	if err := vi.accept(&vi.recv, d, "post a receive"); err != nil {
 		return err
 	}
-	vi.recv.add(d)
+	vi.add(&vi.recv, d)
 	if vi.state == Failed {
 		vi.flush(&vi.recv)
 		return nil
@@ -85,9 +85,11 @@ func (vi *VI) accept(q *queue, d *Descriptor, op string) error {
 	return nil
 }
 
-func (q *queue) add(d *Descriptor) {
+// add appends an outstanding descriptor. mu is held.
+func (vi *VI) add(q *queue, d *Descriptor) {
 	q.pending.push(d)
 	q.outstanding.Store(int32(q.pending.n))
+	vi.reportQueue(q)
 }
 
 // finish completes the head of a queue. mu is held.
@@ -103,12 +105,14 @@ func (vi *VI) finish(q *queue, status Status) {
 	q.ready.push(d)
 	q.complete.Store(int32(q.ready.n))
 	q.outstanding.Store(int32(q.pending.n))
+	vi.reportQueue(q)
+	vi.reportCompletion(q, d)
 	if q.cq != nil {
 		q.cq.add(vi, q == &vi.recv)
 	}
 	q.waiters.wake()
 	if len(q.notifies) > 0 {
-		vi.n.enqueue(call{descriptor: q.notifies.pop(vi.n), d: q.dequeue()})
+		vi.n.enqueue(call{descriptor: q.notifies.pop(vi.n), d: vi.dequeue(q)})
 	}
 }
 
@@ -125,8 +129,8 @@ func (vi *VI) flushAll() {
 }
 
 // take returns the completed head of a queue. mu is held.
-func (q *queue) take() *Descriptor {
-	d := q.dequeue()
+func (vi *VI) take(q *queue) *Descriptor {
+	d := vi.dequeue(q)
 	if d != nil {
 		d.posted.Store(false)
 	}
@@ -134,10 +138,11 @@ func (q *queue) take() *Descriptor {
 }
 
 // dequeue is take that leaves the descriptor one that must not be posted. mu is held.
-func (q *queue) dequeue() *Descriptor {
+func (vi *VI) dequeue(q *queue) *Descriptor {
 	d := q.ready.pop()
 	if d != nil {
 		q.complete.Store(int32(q.ready.n))
+		vi.reportQueue(q)
 	}
 	return d
 }
@@ -161,7 +166,7 @@ func (vi *VI) done(q *queue) (*Descriptor, error) {
 	vi.n.mu.Lock()
 	defer vi.n.mu.Unlock()
 	vi.n.progress()
-	if d := q.take(); d != nil {
+	if d := vi.take(q); d != nil {
 		return d, d.Err()
 	}
 	switch {
@@ -202,7 +207,7 @@ func (vi *VI) wait(ctx context.Context, q *queue, op string) (*Descriptor, error
 	defer vi.n.mu.Unlock()
 	for {
 		vi.n.progress()
-		if d := q.take(); d != nil {
+		if d := vi.take(q); d != nil {
 			return d, d.Err()
 		}
 		if err := vi.check(op); err != nil {

@@ -173,7 +173,7 @@ func TestNumberOfVIs(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	if err := via.WalkStates(); err != nil {
+	if err := via.WalkStates(openOn(t, vmmctest.Nodes(t, 1)[0], ways[0]).NIC); err != nil {
 		t.Error(err)
 	}
 }

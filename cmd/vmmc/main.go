@@ -39,7 +39,7 @@ cluster is not reachable. "vmmc run" ends with that of the program.`
   vmmc session del test
   vmmc cluster down`
 	root.Version = vmmc.Release
-	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newMPIRun(), newName(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion())
+	root.AddCommand(newBench(), newCert(), newCluster(), newDemo(), newDoctor(), newKill(), newLink(), newLogs(), newMPIRun(), newName(), newNet(), newNode(), newPs(), newRPC(), newRun(), newSession(), newTop(), newVersion(), newVia())
 	// What "cluster up" starts: the tool alone is enough, without vmmcd beside it.
 	daemon := serve.Command("vmmcd")
 	daemon.Hidden = true

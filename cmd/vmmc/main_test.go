@@ -44,6 +44,10 @@ func TestMain(m *testing.M) {
 		"mpirank": func() { os.Exit(mpirank()) },
 		"nester":  func() { os.Exit(nester()) },
 		"lister":  func() { os.Exit(lister()) },
+		"viatalker": func() {
+			leashed()
+			os.Exit(viatalker())
+		},
 		"joiner": func() {
 			leashed()
 			os.Exit(joiner())
