@@ -270,3 +270,31 @@ func TestRevokedImportsAreClosed(t *testing.T) {
 	want(t, "disconnect", x.Disconnect(), 0)
 	eventually(t, "the import is closed", func() bool { return y.State() == via.Failed && b.Imports() == 0 })
 }
+
+// A VI whose request was refused has let nothing in: its Disconnect takes nothing away from the process
+// that has refused, which has a healthy VI.
+func TestRefusedRequestTakesNothingAway(t *testing.T) {
+	a, b := start(t, ways[0])
+	m := a.region(t, 1<<16)
+	_, y := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+	direct(t, y, m, b)
+	im := y.Regions()[0]
+	l := b.listen(t, "refuses")
+	done := make(chan error, 1)
+	go func() {
+		r, err := l.Wait(within(t))
+		if err == nil {
+			err = r.Reject()
+		}
+		done <- err
+	}()
+	z := a.vi(t, via.ReliableDelivery)
+	_, err := z.Connect(within(t), via.Address{}, l.Address())
+	want(t, "connect", err, via.ErrReject)
+	post(t, <-done)
+	want(t, "disconnect", z.Disconnect(), 0)
+	rdma(t, y, via.OpRDMAWrite, m.Remote(0), b.mem.Segment(0, 64))
+	if err := im.Err(); err != nil || y.Direct() != 1 {
+		t.Errorf("the healthy VI uses %d regions directly, want the same one: %v", y.Direct(), err)
+	}
+}

@@ -314,7 +314,9 @@ func (vi *VI) broken(cause error) {
 
 // leave ends what the VI has of its connection.
 func (vi *VI) leave() {
-	vi.former = vi.link.key.process
+	if vi.state == Connected { // a request that was refused has let nothing in
+		vi.former = vi.link.key.process
+	}
 	vi.link.drop(vi)
 	vi.n.freeConn(vi)
 	if len(vi.direct) > 0 {
