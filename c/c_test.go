@@ -568,6 +568,8 @@ func TestTools(t *testing.T) {
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
 			{"inside", "leaving"},
+			{"polls", "queues", "300"},
+			{"polls", "leaving"},
 		}},
 		{"threads", "gcc", "thread", nil, [][]string{
 			{"names"},
@@ -580,6 +582,7 @@ func TestTools(t *testing.T) {
 			{"storm", "", "0", "1"},
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
+			{"polls", "queues", "300"},
 		}},
 		{"another compiler", "clang", "", nil, [][]string{
 			{"names"},
@@ -595,6 +598,8 @@ func TestTools(t *testing.T) {
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
 			{"inside", "leaving"},
+			{"polls", "queues", "300"},
+			{"polls", "leaving"},
 		}},
 		{"valgrind", "gcc", "", []string{"valgrind", "-q", "--error-exitcode=99", "--fair-sched=yes"}, [][]string{
 			{"redirect"}, {"notify"}, {"jumps"}, {"bad"}, {"words"}, {"polling"},
@@ -617,12 +622,17 @@ func TestTools(t *testing.T) {
 				flags = append(flags, "-fsanitize="+tool.sanitize)
 			}
 			path, insidePath := filepath.Join(build, "prog"), filepath.Join(build, "inside")
+			pollsPath := filepath.Join(build, "viplpolls")
 			compile(t, path, flags...)
 			compileInside(t, build, insidePath, flags[3:]...)
+			compilePolls(t, build, pollsPath, flags[3:]...)
 			for _, args := range tool.programs {
 				argv := slices.Concat(tool.wrap, []string{path}, args)
 				if args[0] == "inside" {
 					argv = slices.Concat(tool.wrap, []string{insidePath}, args[1:])
+				}
+				if args[0] == "polls" {
+					argv = slices.Concat(tool.wrap, []string{pollsPath}, args[1:])
 				}
 				c := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 				c.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0") // it cannot run in all containers

@@ -126,8 +126,7 @@ func (l *link) start() error {
 		return errNICClosed("connect to a NIC")
 	}
 	l.ctx, l.stop = context.WithCancel(n.ctx)
-	links := append(slices.Clip(n.linkList()), l)
-	n.links.Store(&links)
+	n.setLinks(append(slices.Clip(n.linkList()), l))
 	if l.im.Path() != vmmc.PathMapped {
 		n.streams.Store(true)
 	}
@@ -149,7 +148,7 @@ func (l *link) run() {
 		l.n.awaitLookers()
 		l.closeImports()
 		_ = l.im.Close() // the peer sees it end
-		_ = l.closeBuffer()
+		l.release()
 	}()
 	n := l.n
 	timer := time.NewTimer(lookAgain)
@@ -212,8 +211,7 @@ func (l *link) finish(cause error) {
 		return
 	}
 	l.over = true
-	links := slices.DeleteFunc(slices.Clone(l.n.linkList()), func(o *link) bool { return o == l })
-	l.n.links.Store(&links)
+	l.n.setLinks(slices.DeleteFunc(slices.Clone(l.n.linkList()), func(o *link) bool { return o == l }))
 	for _, vi := range l.n.conns {
 		if vi == nil || vi.link != l {
 			continue

@@ -14,6 +14,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
+	"github.com/vmmc-go/vmmc/internal/viapoll"
 )
 
 // The limits of a NIC.
@@ -49,6 +50,7 @@ type NIC struct {
 	looks       atomic.Uint64           // see hasNews
 	sleepers    atomic.Int32            // goroutines and handlers that wait for a completion or a request
 	streams     atomic.Bool             // reports whether a link has not been a mapped one
+	reader      viapoll.Reader          // code outside of Go that polls, or nil. Set before the first link.
 	shortSleeps atomic.Uint32           // of waiters, one after another
 
 	mu         sync.Mutex
@@ -250,8 +252,14 @@ func (n *NIC) hasNews() bool {
 	return news
 }
 
-// polls counts calls of hasNews.
-func (n *NIC) polls() uint32 { return uint32(n.looks.Load() >> 32) }
+// polls counts calls of hasNews, and polls outside of Go.
+func (n *NIC) polls() uint32 {
+	c := uint32(n.looks.Load() >> 32)
+	if n.reader != nil {
+		c += n.reader.Polls()
+	}
+	return c
+}
 
 // awaitLookers returns when no goroutine can see a link that was taken from the list.
 func (n *NIC) awaitLookers() {

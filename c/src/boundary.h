@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 5
+#define VMMC_LAYOUT 6
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -256,6 +256,42 @@ struct vmmcb_import {
 };
 
 /*
+ * What libvipl's polls read. It is with these structures as with the mapped path: Go's own words,
+ * most of them in Go's heap, which Go keeps where they are until C's threads have left them. C only
+ * loads them, but for `polls`.
+ */
+
+/* The words of a link between two NICs: nothing has arrived while these are equal by pairs. */
+struct vmmcb_vip_link {
+    const uint32_t *head, *seen_head;
+    const uint32_t *taken, *seen_taken;
+};
+
+/* The links of a NIC. It does not change: another set of links is another structure. */
+struct vmmcb_vip_links {
+    uint64_t n;
+    const struct vmmcb_vip_link *link;
+};
+
+struct vmmcb_vip_news {
+    const struct vmmcb_vip_links *links; /* NULL: none. Loaded only inside an epoch. */
+    uint32_t polls; /* C counts here, so that the links' goroutines see that the program polls */
+};
+
+/* A queue of a VI, or the entries of a completion queue. */
+struct vmmcb_vip_queue {
+    const int32_t *outstanding; /* descriptors that are not complete; NULL for entries */
+    const int32_t *complete;    /* what can be taken, or below 0: the queue was destroyed */
+};
+
+/* A VI, or a completion queue, which has only the first queue. It does not change. */
+struct vmmcb_vip_poll {
+    uint64_t handle;
+    struct vmmcb_vip_news *news;
+    struct vmmcb_vip_queue queue[2]; /* that of SENDs, that of receives */
+};
+
+/*
  * Reports whether a thread may be using a path. `now` is odd while it may: the address of the
  * thread's frame with the lowest bit set, below a count. Go clears an import's `path`, issues
  * membarrier, and waits until each odd `now` that it saw has changed. C stores `now` and then loads
@@ -291,6 +327,9 @@ struct vmmcb_shared {
     uint32_t **top;            /* VMMCB_TOPS leaves of VMMCB_SLOTS numbers of imports, 0 for none */
     struct vmmcb_import *imports; /* VMMCB_IMPORTS entries */
     struct vmmcb_epoch *epochs;   /* VMMCB_EPOCHS of them */
+    /* VIs and completion queues by the numbers in their handles: VMMCB_IMPORTS entries each. NULL:
+       there is none. Loaded only inside an epoch. */
+    const struct vmmcb_vip_poll **vip_vis, **vip_cqs;
     uint32_t epochs_used;         /* how many were ever taken */
     uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
     uint32_t joined;              /* 1: the process has joined its node */

@@ -1,7 +1,8 @@
-/* Libvipl's way into Go. */
+/* Libvipl's way into Go, and what spares it that way. */
 #include <string.h>
 
 #include "core.h"
+#include "mapped.h"
 #include "private.h"
 
 API int vmmcp_call(struct vmmcp_call *c) {
@@ -35,4 +36,48 @@ API int vmmcp_call(struct vmmcp_call *c) {
         t->text[sizeof t->text - 1] = 0;
     }
     return vmmc_end(t, r);
+}
+
+/*
+ * The same loads in the same order as VI.done and CompletionQueue.Done of package via. The thread
+ * is in an epoch.
+ */
+VMMC_INLINE int idle_inside(uint64_t handle, unsigned queue) {
+    const struct vmmcb_vip_poll **table =
+        queue == VMMCP_ENTRIES ? vmmc_shared->vip_cqs : vmmc_shared->vip_vis;
+    const struct vmmcb_vip_poll *p = VMMC_LOAD(&table[handle & (VMMCB_IMPORTS - 1)]);
+    if (!p || p->handle != handle) {
+        return 0;
+    }
+    const struct vmmcb_vip_queue *q = &p->queue[queue == VMMCP_RECEIVES];
+    if ((q->outstanding && VMMC_LOAD(q->outstanding) <= 0) || VMMC_LOAD(q->complete) != 0) {
+        return 0;
+    }
+    uint32_t *polls = &p->news->polls;
+    __atomic_store_n(polls, __atomic_load_n(polls, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+    const struct vmmcb_vip_links *links = VMMC_LOAD(&p->news->links);
+    for (uint64_t i = 0; links && i < links->n; i++) {
+        const struct vmmcb_vip_link *l = &links->link[i];
+        if (VMMC_LOAD(l->head) != VMMC_LOAD(l->seen_head) ||
+            VMMC_LOAD(l->taken) != VMMC_LOAD(l->seen_taken)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A program may leave it by siglongjmp or pthread_exit: it holds nothing but the epoch. */
+API int vmmcp_idle(uint64_t handle, unsigned queue) {
+    struct thread *t = vmmc_self;
+    const uint32_t *live = __atomic_load_n(&vmmc_live, __ATOMIC_ACQUIRE);
+    if (UNLIKELY(__atomic_load_n(live, __ATOMIC_RELAXED) == 0 || !t ||
+                 (!t->epoch && !vmmc_take_epoch(t)))) {
+        return 0;
+    }
+    int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
+    int idle = idle_inside(handle, queue);
+    if (entered) {
+        vmmc_leave_epoch(t);
+    }
+    return idle;
 }

@@ -1,6 +1,6 @@
 /*
- * What libvmmc has for libvipl, which uses the same Go part: one function, in a version of its own
- * that no program may use.
+ * What libvmmc has for libvipl, which uses the same Go part: two functions, in a version of their
+ * own that no program may use.
  */
 #ifndef VMMC_PRIVATE_H
 #define VMMC_PRIVATE_H
@@ -24,5 +24,13 @@ struct vmmcp_call {
 
 /* Runs an operation. Returns 0, or libvmmc's code if it could not be run. */
 int vmmcp_call(struct vmmcp_call *c);
+
+/*
+ * Reports whether a poll of a queue is known to find nothing: something is outstanding, nothing is
+ * complete, and nothing has arrived since Go last looked. It does not enter Go. It says no for all
+ * that Go must look at: news, a handle that names nothing, an empty queue.
+ */
+enum { VMMCP_SENDS, VMMCP_RECEIVES, VMMCP_ENTRIES };
+int vmmcp_idle(uint64_t handle, unsigned queue);
 
 #endif

@@ -377,9 +377,105 @@ static int change(struct vmmcb_record *r) {
     return 0;
 }
 
+/*
+ * Completion queues of libvipl. They stay empty, and each has a NIC of its own with one link. A
+ * resize replaces that link.
+ */
+struct vip_links {
+    struct vmmcb_vip_links all;
+    struct vmmcb_vip_link one;
+    uint32_t words[4];
+};
+
+static struct vip_cq {
+    struct vmmcb_vip_poll poll;
+    struct vmmcb_vip_news news;
+    int32_t count;
+} *vip_cqs[MANY];
+
+static void *free_vip_cq(void *m) {
+    await_grace();
+    memset(m, 0xdb, sizeof(struct vip_cq));
+    free(m);
+    return NULL;
+}
+
+static void *free_vip_links(void *m) {
+    await_grace();
+    memset(m, 0xdb, sizeof(struct vip_links));
+    free(m);
+    return NULL;
+}
+
+static void free_later(void *(*f)(void *), void *m) {
+    pthread_t t;
+    if (m && pthread_create(&t, NULL, f, m) == 0) {
+        pthread_detach(t);
+    }
+}
+
+static void replace_vip_links(struct vip_cq *q, struct vip_links *next) {
+    if (next) {
+        uint32_t *w = next->words;
+        next->one = (struct vmmcb_vip_link){&w[0], &w[1], &w[2], &w[3]};
+        next->all = (struct vmmcb_vip_links){1, &next->one};
+    }
+    const void *before = q->news.links; /* `all` is the first member */
+    __atomic_store_n(&q->news.links, next ? &next->all : NULL, __ATOMIC_SEQ_CST);
+    free_later(free_vip_links, (void *)(uintptr_t)before);
+}
+
+/* Like run, but the outcome is VIPL's, in out[0]. */
+static int run_vipl(struct vmmcb_record *r) {
+    enum { NOT_DONE = 1, INVALID_PARAMETER = 2 }; /* as vipl.h has them */
+    uint64_t k = r->in[0] & 0xfffff;
+    struct vip_cq *q = k < MANY ? vip_cqs[k] : NULL;
+    r->out[0] = INVALID_PARAMETER;
+    switch (r->op) {
+    case VMMCB_VIP_OPEN:
+        r->out[1] = handle(2, 1);
+        r->out[0] = 0;
+        return 0;
+    case VMMCB_VIP_CLOSE:
+        r->out[0] = 0;
+        return 0;
+    case VMMCB_VIP_NEW_CQ:
+        for (k = 1; k < MANY && vip_cqs[k]; k++) {
+        }
+        if (k < MANY && (q = calloc(1, sizeof *q)) != NULL) {
+            vip_cqs[k] = q;
+            q->poll.handle = r->out[1] = handle(5, k);
+            q->poll.news = &q->news;
+            q->poll.queue[0].complete = &q->count;
+            replace_vip_links(q, calloc(1, sizeof(struct vip_links)));
+            __atomic_store_n(&shared->vip_cqs[k], &q->poll, __ATOMIC_SEQ_CST);
+            r->out[0] = 0;
+        }
+        return 0;
+    case VMMCB_VIP_TAKE_CQ:
+        r->out[0] = q && q->poll.handle == r->in[0] ? NOT_DONE : INVALID_PARAMETER;
+        return 0;
+    case VMMCB_VIP_RESIZE_CQ:
+        replace_vip_links(q, calloc(1, sizeof(struct vip_links)));
+        r->out[0] = 0;
+        return 0;
+    case VMMCB_VIP_END_CQ:
+        replace_vip_links(q, NULL);
+        __atomic_store_n(&shared->vip_cqs[k], NULL, __ATOMIC_SEQ_CST);
+        vip_cqs[k] = NULL;
+        free_later(free_vip_cq, q);
+        r->out[0] = 0;
+        return 0;
+    }
+    return vmmcErr_BadConfig;
+}
+
 /* The code of an operation, or VMMCB_WOULD_WAIT if it stays pending. mu is held. */
 static int run(struct vmmcb_record *r) {
     int code;
+    if (r->op >= VMMCB_VIPL) {
+        return run_vipl(r);
+    }
     struct export_entry *e;
     struct import_entry *i;
     switch (r->op) {

@@ -91,7 +91,7 @@ type epoch C.struct_vmmcb_epoch
 
 func (e *epoch) word() *uint64 { return (*uint64)(unsafe.Pointer(&e.now)) }
 
-// grace keeps closed paths until no thread of C can be using them. Go's collector does the same for
+// grace keeps closed paths, and words of polls, until no thread of C can be using them. Go's collector does the same for
 // goroutines, and does not see threads of C.
 type grace struct {
 	epochs []epoch
@@ -99,10 +99,10 @@ type grace struct {
 	fences bool    // There is no membarrier: C stores its epochs with barriers of its own.
 
 	mu      sync.Mutex
-	retired []*path // Guarded by mu.
-	sweeps  bool    // A goroutine sweeps. Guarded by mu.
+	retired []func() // Let go of what was closed. Guarded by mu.
+	sweeps  bool     // A goroutine sweeps. Guarded by mu.
 
-	kept []*path // For ever, as membarrier fails by now. The sweeping goroutine's.
+	kept []func() // Never called, as membarrier fails by now. The sweeping goroutine's.
 }
 
 func (g *grace) init(shared *C.struct_vmmcb_shared) {
@@ -114,18 +114,19 @@ func (g *grace) init(shared *C.struct_vmmcb_shared) {
 	}
 }
 
-// retire is called when C can no longer load the path from the import's entry.
-func (g *grace) retire(p *path) {
+// retire has free called when no thread of C can be using what it frees. C can no longer load the
+// address of that, as it is no more where C looks for it.
+func (g *grace) retire(free func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.retired = append(g.retired, p)
+	g.retired = append(g.retired, free)
 	if !g.sweeps {
 		g.sweeps = true
 		go g.sweep()
 	}
 }
 
-// sweep lets go of retired paths until there are none.
+// sweep frees what was retired until there is nothing.
 func (g *grace) sweep() {
 	for {
 		g.mu.Lock()
@@ -140,8 +141,8 @@ func (g *grace) sweep() {
 			g.kept = append(g.kept, batch...)
 			continue
 		}
-		for _, p := range batch {
-			p.pin.Unpin()
+		for _, free := range batch {
+			free()
 		}
 	}
 }
@@ -156,7 +157,7 @@ func (g *grace) wait() bool {
 	if !g.fences && unix.Barrier() != nil {
 		return false
 	}
-	entered := map[*uint64]uint64{} // Threads that enter later cannot load a retired path.
+	entered := map[*uint64]uint64{} // Threads that enter later cannot load what is retired.
 	for i := range atomic.LoadUint32(g.used) {
 		now := g.epochs[i].word()
 		if seen := atomic.LoadUint64(now); seen&1 != 0 {

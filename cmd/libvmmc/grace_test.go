@@ -31,7 +31,7 @@ func TestGrace(t *testing.T) {
 			p, word := new(path), new([4]uint64)
 			runtime.AddCleanup(word, func(int) { freed.Add(1) }, 0)
 			p.pin.Pin(word)
-			g.retire(p)
+			g.retire(p.pin.Unpin)
 		}
 		collected := func(n int32) bool {
 			for range 100 {

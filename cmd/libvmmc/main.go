@@ -5,7 +5,8 @@
 // may wait come through a list in memory that C and Go share. c/src/boundary.h describes both ways.
 //
 // It never calls C, and keeps nothing that C could free. Of the Go heap C sees the words of a mapped
-// import, pinned until C's threads have left it (see grace), and only loads them.
+// import and those that polls of VIPL read, pinned until C's threads have left them (see grace). It
+// only loads them, but for a count of its polls.
 package main
 
 // #cgo CFLAGS: -I${SRCDIR}/../../c/src

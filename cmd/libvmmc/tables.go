@@ -289,7 +289,7 @@ func (l *library) shut(i *imported) {
 	if i.path != nil {
 		e := l.importEntry(number(i.handle))
 		atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&e.path)), nil)
-		l.grace.retire(i.path)
+		l.grace.retire(i.path.pin.Unpin)
 		i.path = nil
 	}
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&l.importEntry(number(i.handle)).handle)), 0)

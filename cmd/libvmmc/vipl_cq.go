@@ -19,6 +19,7 @@ type viplCQ struct {
 	c      *via.CompletionQueue
 	handle C.uint64_t
 	ended  atomic.Bool // reports whether it is destroyed
+	poll   *viplPoll   // what C polls. Guarded by viplNIC.mu.
 }
 
 func (l *library) cqOf(r *record, op string) (*viplCQ, error) {
@@ -39,7 +40,10 @@ func (l *library) vipNewCQ(_ context.Context, r *record) error {
 	if x.handle, err = l.vipl.cqs.add(x); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, c.Destroy())
 	}
-	if !v.keep(func() { v.cqs[c] = x }) {
+	if !v.keep(func() {
+		v.cqs[c] = x
+		x.show(l)
+	}) {
 		l.vipl.cqs.remove(x.handle)
 		return stale(op, "NIC")
 	}
@@ -58,6 +62,7 @@ func (l *library) vipEndCQ(ctx context.Context, r *record) error {
 	l.vipl.cqs.remove(x.handle)
 	x.nic.mu.Lock()
 	delete(x.nic.cqs, x.c)
+	x.hide(l)
 	x.nic.mu.Unlock()
 	x.ended.Store(true)
 	l.vipl.streams[C.VMMCB_VIP_NOTIFIES].end(ctx, func(e *viplEvent) bool {

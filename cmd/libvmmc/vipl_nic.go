@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/internal/viapoll"
 	"github.com/vmmc-go/vmmc/via"
 )
 
@@ -23,6 +24,7 @@ type viplNIC struct {
 	n      *via.NIC
 	handle C.uint64_t
 	ended  atomic.Bool // reports whether it is closed
+	news   *viplNews   // what C polls of it
 
 	mu        sync.RWMutex
 	onError   viplHandler // Guarded by mu, as all that follows.
@@ -76,10 +78,11 @@ func (l *library) vipOpen(ctx context.Context, r *record) error {
 		return err
 	}
 	v := &viplNIC{
-		n: n, regions: map[via.Handle]*viplMem{}, tags: map[*viplTag]struct{}{},
+		n: n, news: l.newNews(), regions: map[via.Handle]*viplMem{}, tags: map[*viplTag]struct{}{},
 		vis: map[*via.VI]*viplVI{}, cqs: map[*via.CompletionQueue]*viplCQ{},
 		conns: map[*viplConn]struct{}{}, listeners: map[string]*viplListener{},
 	}
+	viapoll.Via.SetReader(n, v.news)
 	if v.handle, err = l.vipl.nics.add(v); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, n.Close())
 	}
@@ -128,9 +131,11 @@ func (l *library) endAll(v *viplNIC) {
 	for _, vi := range v.vis {
 		vi.endLimit(vi.currentLimit())
 		l.vipl.vis.remove(vi.handle)
+		vi.hide(l)
 	}
 	for _, c := range v.cqs {
 		l.vipl.cqs.remove(c.handle)
+		c.hide(l)
 	}
 	for c := range v.conns {
 		l.vipl.conns.remove(c.handle)

@@ -24,6 +24,7 @@ type viplVI struct {
 	user   atomic.Uint64 // VipSetUserData
 	ended  atomic.Bool   // reports whether it is destroyed
 	queues [2]viplQueue  // that of SENDs, that of receives
+	poll   *viplPoll     // what C polls. Guarded by viplNIC.mu.
 
 	peerMu sync.Mutex
 	limit  *viplLimit // of the last request of a peer, or nil. Guarded by peerMu.
@@ -88,7 +89,10 @@ func (l *library) vipNewVI(_ context.Context, r *record) error {
 	if x.handle, err = l.vipl.vis.add(x); err != nil {
 		return errors.Join(&via.Error{Op: op, Code: via.ErrResource, Err: err}, vi.Destroy())
 	}
-	if !v.keep(func() { v.vis[vi] = x }) {
+	if !v.keep(func() {
+		v.vis[vi] = x
+		x.show(l)
+	}) {
 		l.vipl.vis.remove(x.handle)
 		return stale(op, "NIC")
 	}
@@ -108,6 +112,7 @@ func (l *library) vipEndVI(ctx context.Context, r *record) error {
 	l.vipl.vis.remove(x.handle)
 	x.nic.mu.Lock()
 	delete(x.nic.vis, x.vi)
+	x.hide(l)
 	x.nic.mu.Unlock()
 	x.ended.Store(true)
 	l.vipl.streams[C.VMMCB_VIP_NOTIFIES].end(ctx, func(e *viplEvent) bool {

@@ -57,6 +57,9 @@ static VIP_RETURN done(VIP_VI_HANDLE vi, uint64_t recv, VIP_DESCRIPTOR **d) {
         return VIP_INVALID_PARAMETER;
     }
     *d = NULL;
+    if (vmmcp_idle(BITS(vi), recv ? VMMCP_RECEIVES : VMMCP_SENDS)) {
+        return VIP_NOT_DONE;
+    }
     struct vmmcp_call c = {.op = VMMCB_VIP_TAKE, .now = 1, .in = {BITS(vi), recv}};
     VIP_RETURN code = vipl_run(&c);
     *d = HANDLE(c.out[1]);
@@ -138,6 +141,9 @@ static void give_completion(const struct vmmcp_call *c, VIP_VI_HANDLE *vi, VIP_B
 API VIP_RETURN VipCQDone(VIP_CQ_HANDLE CQHandle, VIP_VI_HANDLE *ViHandle, VIP_BOOLEAN *RecvQueue) {
     if (!ViHandle || !RecvQueue) {
         return VIP_INVALID_PARAMETER;
+    }
+    if (vmmcp_idle(BITS(CQHandle), VMMCP_ENTRIES)) {
+        return VIP_NOT_DONE;
     }
     struct vmmcp_call c = {.op = VMMCB_VIP_TAKE_CQ, .now = 1, .in = {BITS(CQHandle)}};
     VIP_RETURN code = vipl_run(&c);
