@@ -294,7 +294,7 @@ static void await_message(struct side *s) {
     VIP_DESCRIPTOR *d;
     VIP_RETURN code;
     for (int i = 1; (code = VipRecvDone(s->vi, &d)) == VIP_NOT_DONE; i++) {
-        if (i % 1024 == 0) {
+        if (i % 64 == 0) {
             sched_yield();
         }
     }
