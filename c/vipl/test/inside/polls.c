@@ -15,6 +15,13 @@ static uint32_t entries(void) {
            __atomic_load_n(&vmmc_shared->queued, __ATOMIC_SEQ_CST);
 }
 
+/* How often C has polled the NIC of a completion queue. */
+static uint32_t polls_of(VIP_CQ_HANDLE cq) {
+    const struct vmmcb_vip_poll *p =
+        vmmc_shared->vip_cqs[(uintptr_t)cq & (VMMCB_IMPORTS - 1)];
+    return __atomic_load_n(&p->news->polls, __ATOMIC_SEQ_CST);
+}
+
 static VIP_NIC_HANDLE open_nic(void) {
     VIP_NIC_HANDLE nic;
     OK(VipOpenNic("nic0", &nic));
@@ -113,6 +120,7 @@ static void probe(void) {
             WANT(VipCQDone(cq, &vi, &recv), VIP_NOT_DONE);
             WANT(VipRecvDone(b.vi, &d), VIP_NOT_DONE);
         } while (entries() != before);
+        uint32_t polls = polls_of(cq);
         for (int i = 0; i < 1000; i++) {
             WANT(VipCQDone(cq, &vi, &recv), VIP_NOT_DONE);
             d = (void *)&d;
@@ -120,6 +128,7 @@ static void probe(void) {
             CHECK(d == NULL);
         }
         CHECK(entries() == before);
+        CHECK(polls_of(cq) == polls + 2000); /* the links' goroutines see that */
         memset(a.mem, round + 1, 64);
         send_message(&a);
         VIP_RETURN code = VipCQDone(cq, &vi, &recv); /* the message is in b's ring since */
@@ -183,7 +192,8 @@ static void *poll_all(void *unused) {
         empty += code == VIP_NOT_DONE;
         vi = __atomic_load_n(&vi_now, __ATOMIC_SEQ_CST);
         code = vi ? VipRecvDone(vi, &d) : VIP_NOT_DONE;
-        CHECK(code == VIP_NOT_DONE || code == VIP_INVALID_PARAMETER || code == VIP_DESCRIPTOR_ERROR);
+        CHECK(code == VIP_NOT_DONE || code == VIP_INVALID_PARAMETER ||
+              code == VIP_DESCRIPTOR_ERROR);
     }
     return unused;
 }
@@ -301,7 +311,7 @@ static void await_message(struct side *s) {
     OK(code);
 }
 
-/* Sends the 64 bytes. The receive's descriptor is that of `message`, and this one lies behind it. */
+/* Sends the 64 bytes. The receive has the descriptor of `message`, and this one lies behind it. */
 static void answer(struct side *s) {
     VIP_DESCRIPTOR *d = (void *)(s->mem + 4096 + 256), *got;
     memcpy(d, message(s), 64);
