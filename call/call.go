@@ -22,8 +22,8 @@ const (
 	magic = "vmmccl\x00\x01"
 )
 
-// The client's export has the listener's answer, and then a slot for each call under way. A message
-// with an answer ends where its slot does, with
+// The client's export has the fingerprint of A's layout as its label. It has the listener's answer,
+// and then a slot for each call under way. A message with an answer ends where its slot does, with
 //
 //	value or text, padded to words | status | number
 //
@@ -240,6 +240,7 @@ func Slots(n int) DialOption { return func(o *dialOptions) { o.slots = n } }
 type typed[T any] struct {
 	values shm.Values[T]
 	size   int
+	print  []byte // the fingerprint of its layout
 }
 
 func typeOf[T any]() (t typed[T], err error) {
@@ -248,6 +249,7 @@ func typeOf[T any]() (t typed[T], err error) {
 		return t, err
 	}
 	t.size = l.Size
+	t.print = binary.NativeEndian.AppendUint64(nil, l.Fingerprint())
 	t.values, err = shm.ValuesOf[T]()
 	return t, err
 }

@@ -399,23 +399,38 @@ func TestHandlerContext(t *testing.T) {
 
 func TestCaller(t *testing.T) {
 	var from atomic.Value
+	var mu sync.Mutex
+	contexts := map[context.Context]int{}
 	w := ways[0].start(t, func(ctx context.Context, q *question, a *answer) error {
 		id, ok := call.Caller(ctx)
 		if !ok {
 			return errors.New("it has no caller")
 		}
 		from.Store(id)
+		mu.Lock()
+		contexts[ctx]++
+		mu.Unlock()
 		return reply(q, a)
 	})
 	for range 2 {
 		p := w.last().Open(t)
-		if err := get(within(t), dial(t, p), ask(1, 1, plain)); err != nil {
-			t.Fatal(err)
+		c := dial(t, p)
+		for n := range uint64(2) {
+			if err := get(within(t), c, ask(1, n, plain)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if from.Load() != p.ID() {
 			t.Errorf("from %v, want %v", from.Load(), p.ID())
 		}
 	}
+	mu.Lock()
+	for _, n := range contexts {
+		if n != 2 || len(contexts) != 2 {
+			t.Errorf("%d contexts of two clients, one of %d calls", len(contexts), n)
+		}
+	}
+	mu.Unlock()
 	if _, ok := call.Caller(context.Background()); ok {
 		t.Error("no handler has a caller")
 	}
@@ -625,6 +640,14 @@ func TestRefused(t *testing.T) {
 	_, err = call.Dial[question, poor](ctx, p, name)
 	if !errors.As(err, &layout) || layout.Field != "Fill" || !strings.Contains(err.Error(), "answers") {
 		t.Errorf("another answer: %v", err)
+	}
+	type rich struct { // of a size for which the server has no number of slots
+		ID   uint64
+		Fill [12345]uint64
+	}
+	_, err = call.Dial[question, rich](ctx, p, name)
+	if !errors.As(err, &layout) || layout.Field != "Fill" || !strings.Contains(err.Error(), "answers") {
+		t.Errorf("a longer answer: %v", err)
 	}
 	eventually(t, "the server has no client", func() bool { return w.s.Clients() == 0 })
 	var refused *view.TypeError

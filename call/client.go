@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -27,10 +28,11 @@ type Client[Q, A any] struct {
 // client is what does not depend on the types.
 type client struct {
 	shape
-	p    *vmmc.Process
-	name string
-	lane *vmmc.Import // the server's export
-	own  pair.Buffer
+	p           *vmmc.Process
+	name        string
+	answerPrint []byte       // the fingerprint of the answers' layout
+	lane        *vmmc.Import // the server's export
+	own         pair.Buffer
 
 	number atomic.Uint64 // of the last call
 	slots  []slot
@@ -101,7 +103,7 @@ func Dial[Q, A any](
 		return nil, err
 	}
 	pair.At("dial.found")
-	c := &client{shape: form, p: p, name: name}
+	c := &client{shape: form, p: p, name: name, answerPrint: a.print}
 	err = checkLetterbox[Q](ctx, im)
 	if err == nil {
 		err = c.join(ctx, im, o)
@@ -144,7 +146,8 @@ func checkLetterbox[Q any](ctx context.Context, im *vmmc.Import) error {
 func (c *client) join(ctx context.Context, im *vmmc.Import, o dialOptions) (err error) {
 	c.own, err = pair.NewBufferBy(c.p, c.answersSize(), func(mem *vmmc.Memory) (*vmmc.Export, error) {
 		return pair.Export(func(id uint32) (*vmmc.Export, error) {
-			return c.p.Export(id, mem.Bytes(), append(o.export, pair.For(im.Exporter()))...)
+			opts := append(slices.Clip(o.export), pair.For(im.Exporter()), vmmc.WithLabel(c.answerPrint))
+			return c.p.Export(id, mem.Bytes(), opts...)
 		})
 	})
 	if err != nil {

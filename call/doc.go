@@ -41,7 +41,8 @@
 // # Handlers
 //
 // A handler gets a zeroed answer to fill in. Both values are the server's again when it returns.
-// Its context ends when its client is gone, and when the server is closed ([Server.Close]);
+// Its context ends when its client is gone, and when the server is closed ([Server.Close]). All calls
+// of a client have the same context, so a server may keep by it what it has of the client.
 // [Caller] says which process calls. An error that it returns reaches the client as a
 // [RemoteError], with the first 1,000 bytes of its text.
 //

@@ -1,6 +1,7 @@
 package call
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,10 +83,11 @@ func (o *serveOptions) check() error {
 // Experimental: it may change in any release.
 type Server struct {
 	shape
-	p         *vmmc.Process
-	name      string
-	opts      serveOptions
-	newValues func() values
+	p           *vmmc.Process
+	name        string
+	answerPrint []byte // the fingerprint of the answers' layout
+	opts        serveOptions
+	newValues   func() values
 	// exportLane exports the memory of a lane.
 	exportLane func(*vmmc.Memory, []vmmc.ExportOption) (*vmmc.Export, error)
 	letterbox  pair.Buffer
@@ -168,7 +170,10 @@ func Serve[Q, A any](
 	if f == nil {
 		return nil, pair.BadArg(op, errors.New("the function is nil"))
 	}
-	s := &Server{shape: shape{request: q.size, answer: a.size}, p: p, name: name, opts: serveDefaults}
+	s := &Server{
+		shape: shape{request: q.size, answer: a.size}, p: p, name: name, answerPrint: a.print,
+		opts: serveDefaults,
+	}
 	for _, o := range opts {
 		if o == nil {
 			return nil, pair.BadArg(op, errors.New("an option is nil"))
@@ -227,6 +232,9 @@ func Caller(ctx context.Context) (id vmmc.ProcessID, ok bool) {
 // accept makes the connection of a client.
 func (s *Server) accept(theirs *vmmc.Import) (id uint32, err error) {
 	n := s.slotsOf(theirs.Size())
+	if l := theirs.Label(); len(l) > 0 && !bytes.Equal(l, s.answerPrint) {
+		n = 1 // Answers of its layout may have another size. It refuses the lane, whose label says why.
+	}
 	if n < 1 || n > s.opts.slots {
 		return 0, fmt.Errorf("the client's buffer has %d bytes, and %d slots", theirs.Size(), n)
 	}
