@@ -110,6 +110,22 @@ func (c *Consumer[T]) try(take func() error) error {
 	return take()
 }
 
+// tryGetSome is GetSome that does not wait. In a queue that ends it may return a [*LostError], and not
+// [ErrEnd].
+func (c *Consumer[T]) tryGetSome(dst []T) (int, error) {
+	if !c.tryAcquire() {
+		return 0, nil
+	}
+	defer c.release()
+	if c.closed.Load() {
+		return 0, closedError(c.op())
+	}
+	if err := c.lossError(); err != nil {
+		return 0, err
+	}
+	return c.takeByTurns(len(dst), c.into(dst)), nil
+}
+
 // All takes all values, until the queue or the context ends, the queue is closed, or the loop is
 // left. Unless the queue has ended ([ErrEnd]), its last pair is the error, as of [Consumer.Get].
 // After a [*LostError] another All goes on with the other producers' values.

@@ -1,5 +1,6 @@
 // Package queue has bounded queues of values between processes: one consumer, and any number of
-// producers on any node that its name reaches.
+// producers on any node that its name reaches. The consumer may share the values among other
+// processes.
 //
 //	q, err := queue.Listen[Job](ctx, p, "jobs") // the consumer
 //	for job, err := range q.All(ctx) {
@@ -47,6 +48,33 @@
 // when all of them have been closed: gets return [ErrEnd] when all values are taken. A producer
 // that has ended without a Close that succeeds is never taken for one that was closed: a get
 // returns a [*LostError], which names it.
+//
+// # Several consumers
+//
+// A consumer may share its queue: [Share] lets any process that a second name reaches take values,
+// by [DialTaker] and [Taker.Take]. A value goes to the taker that asks first. It is unfinished from
+// then on until that taker takes the next one or calls [Taker.Finish].
+//
+//	s, err := queue.Share(ctx, q, "workers") // the consumer
+//
+//	k, err := queue.DialTaker[Job](ctx, p, "workers") // a taker
+//	for job, err := range k.All(ctx) {
+//		...
+//	}
+//
+// Each value is finished by one taker at most. While takers live, each value is taken by one of them.
+// When a taker ends, by its death, [Taker.Close], or the loss of its link, the values that it has not
+// finished go to other takers, before all others. [Taken.Attempt] says how many takers have had the
+// value. So a value that a taker was working on when it died is worked on again: a program whose
+// work must not be repeated compares a number in the value with what was done, as after any crash.
+// A taker that has lost its link and lives takes its unfinished values for those of another one.
+//
+// A take that fails has taken no value. A taker that is stopped holds up what it has taken and
+// nothing else. The queue ends for takers ([ErrEnd]) when it has ended and all values are finished.
+// A taker gets the values of each producer in their order, except for those that come back.
+//
+// The values go through the process that shares the queue. If it dies, takes return
+// [vmmc.ErrPeerGone], and values that were put and not finished are lost, as those of a consumer.
 //
 // # Memory
 //

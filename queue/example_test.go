@@ -52,6 +52,50 @@ func Example() {
 	// 2 10
 }
 
+// Several processes take the jobs of a queue. What one of them has not finished when it ends goes to
+// another one.
+func ExampleShare() {
+	ctx := context.Background()
+	a, b, end := processes(ctx)
+	defer end()
+
+	jobs, err := queue.Listen[Job](ctx, a, "jobs", queue.Producers(1))
+	check(err)
+	defer jobs.Close()
+	shared, err := queue.Share(ctx, jobs, "workers")
+	check(err)
+	defer shared.Close()
+
+	q, err := queue.Dial[Job](ctx, b, "jobs")
+	check(err)
+	_, err = q.PutAll(ctx, []Job{{ID: 1}, {ID: 2}, {ID: 3}})
+	check(err)
+
+	first, err := queue.DialTaker[Job](ctx, b, "workers") // mostly another program
+	check(err)
+	job, err := first.Take(ctx)
+	check(err)
+	fmt.Println("job", job.Value.ID, "attempt", job.Attempt)
+	check(first.Close()) // it has not finished the job
+
+	second, err := queue.DialTaker[Job](ctx, b, "workers")
+	check(err)
+	defer second.Close()
+	for shared.Unfinished() > 0 || q.Pending() > 0 {
+		job, err := second.Take(ctx)
+		check(err)
+		fmt.Println("job", job.Value.ID, "attempt", job.Attempt)
+		check(second.Finish(ctx))
+	}
+	check(q.Close(ctx))
+
+	// Unordered output:
+	// job 1 attempt 1
+	// job 1 attempt 2
+	// job 2 attempt 1
+	// job 3 attempt 1
+}
+
 // Values go in batches, as many as there is room for.
 func ExampleProducer() {
 	ctx := context.Background()

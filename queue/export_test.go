@@ -119,3 +119,23 @@ func ReadRecordHeader(slots uint64, n uint32) (int, error) {
 	r := newGeometry(slots, valueSize)
 	return r.recordOf(b[:])
 }
+
+// Takers is how many takers have called, and not ended.
+func (s *Shared[T]) Takers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.takers)
+}
+
+// Waiters is how many takes wait.
+func (s *Shared[T]) Waiters() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiters)
+}
+
+// Request sends a request as it is.
+func (t *Taker[T]) Request(ctx context.Context, request, finished, most uint64) error {
+	q := takeRequest{Request: request, Finished: finished, Most: most}
+	return t.client.Call(ctx, &q, new(takeAnswer[T]))
+}

@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("producer", produce)
 	vmmctest.Role("consumer", consume)
 	vmmctest.Role("checker", checkAll)
+	vmmctest.Role("taker", takeAll)
+	vmmctest.Role("sharer", share)
 	vmmctest.Role("record producer", produceRecords)
 	vmmctest.Role("record consumer", consumeRecords)
 	vmmctest.Main(m)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 )
 
@@ -23,7 +22,7 @@ func (s *Steps) At(step string) {
 }
 
 // On has act called at each step, until the test ends or Off.
-func (s *Steps) On(t testing.TB, act func(step string)) {
+func (s *Steps) On(t interface{ Cleanup(f func()) }, act func(step string)) {
 	s.act.Store(&act)
 	t.Cleanup(s.Off)
 }
