@@ -10,7 +10,7 @@ import (
 // WordSet does nothing on this system.
 type WordSet struct{}
 
-func CPUs() ([]int, error)          { return nil, ErrUnsupported }
+func CPUs() ([]int, error)             { return nil, ErrUnsupported }
 func OnCPUs([]int, func() error) error { return ErrUnsupported }
 
 func OnCPU(int, func() error) error { return ErrUnsupported }
