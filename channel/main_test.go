@@ -24,9 +24,6 @@ func TestMain(m *testing.M) {
 	vmmctest.Main(m)
 }
 
-// bound is a guard against hanging.
-const bound = testutil.Bound
-
 var (
 	within     = testutil.Context
 	eventually = testutil.Eventually

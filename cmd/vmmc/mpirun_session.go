@@ -142,11 +142,11 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 	if m.EnvAll {
 		own = slices.Concat(slices.DeleteFunc(env.All(), func(v string) bool { return strings.HasPrefix(v, "VMMC") }), own)
 	}
-	variables := make([][]byte, 0, len(own)+len(r.GetEnv()))
+	variables := make([][]byte, 0, len(own))
 	for _, v := range own {
 		variables = append(variables, []byte(v))
 	}
-	r.Env = append(variables, r.GetEnv()...)
+	r.Env = slices.Concat(variables, r.GetEnv())
 	if rank == m.Stdin {
 		r.Input, r.Follow = true, false
 	}
