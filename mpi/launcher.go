@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
@@ -50,11 +48,10 @@ func (j *job) joinByPMI(ctx context.Context) (err error) {
 	if err := errors.Join(err1, err2, err3); err != nil || fd < 0 || rank < 0 || rank >= size {
 		return fmt.Errorf("the launcher's %s=%q, %s=%q and %s=%q do not go together", pmiFD, env.Get(pmiFD), pmiRank, env.Get(pmiRank), pmiSize, env.Get(pmiSize))
 	}
-	syscall.CloseOnExec(fd)
-	if err := syscall.SetNonblock(fd, true); err != nil { // for deadlines
+	f, err := pmi.Open(fd, pmiFD)
+	if err != nil {
 		return fmt.Errorf("%s=%d: %w", pmiFD, fd, err)
 	}
-	f := os.NewFile(uintptr(fd), pmiFD)
 	given := context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Now()) })
 	defer given()
 	defer func() {

@@ -217,7 +217,7 @@ func (m *mpiRun) noteSignal(s os.Signal, pass bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case n == syscall.SIGUSR1 || n == syscall.SIGUSR2:
+	case isUserSignal(n):
 		go m.kill(n)
 	case m.by == n:
 		go m.kill(syscall.SIGKILL)

@@ -16,3 +16,6 @@ func watchScreen(c chan<- os.Signal) { signal.Notify(c, syscall.SIGWINCH, syscal
 var passedOn = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
+
+// isUserSignal reports whether "mpirun" passes on a signal and goes on.
+func isUserSignal(n syscall.Signal) bool { return n == syscall.SIGUSR1 || n == syscall.SIGUSR2 }
