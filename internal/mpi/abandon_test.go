@@ -3,6 +3,10 @@ package mpi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -359,5 +363,61 @@ func TestRefusalStays(t *testing.T) {
 	r.told = r.next - uint32(r.size)
 	if r.News() || r.owesTaken() {
 		t.Errorf("news %v, owes %v", r.News(), r.owesTaken())
+	}
+}
+
+// A receive whose context ends as its message arrives either gets the message, or leaves it to the next
+// receive.
+func TestGivenUpReceiveLosesNothing(t *testing.T) {
+	for _, probed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("probed=%t", probed), func(t *testing.T) {
+			es := job(t, ways[0], 2)
+			a, b := es[0], es[1]
+			ctx := within(t)
+			rnd := rand.New(rand.NewPCG(1, 2))
+			in, given := make([]byte, 8), 0
+			receive := func(ctx context.Context) (err error) {
+				if probed {
+					var m *Message
+					if _, m, err = b.Probe(ctx, b.from(0, 0), true); err == nil {
+						_, err = m.Recv(ctx, in)
+					}
+					return err
+				}
+				_, err = b.Recv(ctx, b.from(0, 0), in)
+				return err
+			}
+			for i := range 5000 {
+				short, stop := context.WithCancel(ctx)
+				var wg sync.WaitGroup
+				before, after := rnd.IntN(3000), rnd.IntN(300)
+				wg.Go(func() {
+					spinFor(before)
+					if err := a.Send(ctx, a.to(1, 0), fill(8, i), Standard); err != nil {
+						t.Error(err)
+					}
+					spinFor(after)
+					stop()
+				})
+				err := receive(short)
+				wg.Wait()
+				if isClass(err, ErrCanceled) {
+					given++
+					err = receive(ctx)
+				}
+				if err != nil || string(in) != string(fill(8, i)) {
+					t.Fatalf("message %d is lost: %v", i, err)
+				}
+			}
+			t.Logf("%d receives were given up", given)
+		})
+	}
+}
+
+// spinFor passes a little time.
+func spinFor(n int) {
+	var x atomic.Uint32
+	for range n {
+		x.Add(1)
 	}
 }

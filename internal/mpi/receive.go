@@ -37,12 +37,10 @@ func (e *Engine) Recv(ctx context.Context, s *Source, buf []byte) (Status, error
 		e.mu.Lock()
 	}
 	defer e.mu.Unlock()
-	if ended != nil {
-		ended = canceled(ctx, "receive")
-		r.abandon(ended)
-		return Status{}, ended
+	if ended != nil { // a message that has come since is not lost: abandon has no effect then
+		r.abandon(canceled(ctx, "receive"))
 	}
-	status, err := r.status, r.err
+	status, err := r.outcome()
 	e.recycle(r)
 	return status, err
 }
@@ -527,14 +525,7 @@ func (m *Message) Recv(ctx context.Context, buf []byte) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	if r.await(ctx) != nil {
-		r.e.mu.Lock()
-		defer r.e.mu.Unlock()
-		err := canceled(ctx, "receive")
-		r.abandon(err)
-		return Status{}, err
-	}
-	return r.status, r.err
+	return r.complete(ctx, "receive")
 }
 
 // Irecv begins to receive the message.

@@ -297,11 +297,16 @@ func (r *Request) Abandon() {
 }
 
 // Complete is Wait that gives up the request when the context ends.
-func (r *Request) Complete(ctx context.Context) (Status, error) {
-	if r.await(ctx) != nil {
-		err := canceled(ctx, "wait")
+func (r *Request) Complete(ctx context.Context) (Status, error) { return r.complete(ctx, "wait") }
+
+// complete is Complete. what is what the error says was given up.
+func (r *Request) complete(ctx context.Context, what string) (Status, error) {
+	if err := r.await(ctx); err != nil {
+		if ctx.Err() == nil { // another goroutine waits for it
+			return Status{}, err
+		}
 		r.e.mu.Lock()
-		r.abandon(err) // unless it is over since
+		r.abandon(canceled(ctx, what)) // unless it is over since
 		r.e.mu.Unlock()
 	}
 	return r.Result()
@@ -551,6 +556,15 @@ func (r *Request) Result() (Status, error) {
 		r.e.mu.Lock()
 		r.detach()
 		r.e.mu.Unlock()
+	}
+	return r.outcome()
+}
+
+// outcome is what a request was over with. The status has no meaning beside the error of a call that
+// was given up.
+func (r *Request) outcome() (Status, error) {
+	if r.abandoned {
+		return Status{}, r.err
 	}
 	return r.status, r.err
 }
