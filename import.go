@@ -579,3 +579,13 @@ func (im *Import) rejoinError(op string, peer ProcessID, err error) error {
 	f.Peer = peer.String()
 	return f
 }
+
+// Name is the name that [Process.ImportName] was given, and "" for another import.
+//
+// Experimental: it may change in any release.
+func (im *Import) Name() string {
+	if im.named == nil {
+		return ""
+	}
+	return im.named.text
+}

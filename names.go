@@ -442,16 +442,6 @@ func (p *Process) findName(ctx context.Context, n *importName) (importTarget, er
 	}, nil
 }
 
-// Name is the name that [Process.ImportName] was given, and "" for another import.
-//
-// Experimental: it may change in any release.
-func (im *Import) Name() string {
-	if im.named == nil {
-		return ""
-	}
-	return im.named.text
-}
-
 // NameInfo is one published name, as [Process.Names] lists it.
 //
 // Experimental: it may change in any release.

@@ -555,3 +555,36 @@ func (p *Process) Parent() (ProcessID, error) {
 	}
 	return ProcessID{NodeID{p.parent.Node}, PID(p.parent.PID)}, nil
 }
+
+// Alloc allocates size bytes (a positive multiple of the word) of zeroed
+// exportable memory, in pages of its own, present from the start. Each
+// allocation is protected as a whole: export one allocation per purpose. It lives
+// until [Memory.Close] or [Process.Close].
+//
+// [ErrNoMem] comes before a page is touched if the machine has less memory left, or one of the
+// cgroups that this process is in: the kernel would give the memory and kill for it when it is
+// used. What others take meanwhile cannot be foreseen. Other errors: [ErrBadSize],
+// [ErrBadAlignment], [ErrClosed].
+func (p *Process) Alloc(size int) (*Memory, error) {
+	op := fmt.Sprintf("allocate %d bytes", size)
+	switch {
+	case size <= 0:
+		return nil, failf(op, ErrBadSize, "the size must be positive")
+	case size%shm.WordSize != 0:
+		return nil, failf(op, ErrBadAlignment,
+			"the size is not a multiple of the word (%d bytes)", shm.WordSize)
+	}
+	r, err := shm.New("vmmc", size, false)
+	if err != nil {
+		return nil, &Error{Op: op, Code: ErrNoMem, Err: err}
+	}
+	m := &Memory{p: p, region: r, size: size}
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	if p.closed.Load() {
+		r.Retire()
+		return nil, failf(op, ErrClosed, "the process is closed")
+	}
+	p.memory.allocations.Add(m.Bytes(), m)
+	return m, nil
+}

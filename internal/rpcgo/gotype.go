@@ -19,34 +19,6 @@ var basics = map[rpcl.Kind]struct{ goType, method string }{
 	rpcl.Quadruple: {"xdr.Quadruple", "Quadruple"}, rpcl.Bool: {"bool", "Bool"},
 }
 
-// goType is the Go type of a declaration.
-func (w *writer) goType(v *rpcl.Var) string {
-	switch {
-	case v.Kind == rpcl.String:
-		return "string"
-	case v.Kind == rpcl.Opaque && v.Shape == rpcl.Fixed:
-		return fmt.Sprintf("[%d]byte", v.N)
-	case v.Kind == rpcl.Opaque:
-		return "[]byte"
-	}
-	one := basics[v.Kind].goType
-	switch {
-	case v.As != nil:
-		one = w.goType(v.As)
-	case v.Def != nil:
-		one = w.typeName(v.Def)
-	}
-	switch v.Shape {
-	case rpcl.Fixed:
-		return fmt.Sprintf("[%d]%s", v.N, one)
-	case rpcl.Variable:
-		return "[]" + one
-	case rpcl.Optional:
-		return "*" + one
-	}
-	return one
-}
-
 // isAlias reports whether a type is another name in Go too. Pointers are, for they can have no
 // methods.
 func isAlias(d *rpcl.Def) bool {

@@ -160,3 +160,31 @@ func comment(s string) string {
 	}
 	return " // " + strings.TrimPrefix(s, ", ")
 }
+
+// goType is the Go type of a declaration.
+func (w *writer) goType(v *rpcl.Var) string {
+	switch {
+	case v.Kind == rpcl.String:
+		return "string"
+	case v.Kind == rpcl.Opaque && v.Shape == rpcl.Fixed:
+		return fmt.Sprintf("[%d]byte", v.N)
+	case v.Kind == rpcl.Opaque:
+		return "[]byte"
+	}
+	one := basics[v.Kind].goType
+	switch {
+	case v.As != nil:
+		one = w.goType(v.As)
+	case v.Def != nil:
+		one = w.typeName(v.Def)
+	}
+	switch v.Shape {
+	case rpcl.Fixed:
+		return fmt.Sprintf("[%d]%s", v.N, one)
+	case rpcl.Variable:
+		return "[]" + one
+	case rpcl.Optional:
+		return "*" + one
+	}
+	return one
+}

@@ -13,26 +13,26 @@ import (
 
 // appendControlFile writes a process into its run group's control file, in the form that
 // the manual gives. A file that cannot be written harms no program.
-func (s *supervisor) appendControlFile(p Program) error {
-	name := FileName(s.spec.Session) + "_" + uitoa(p.Group)
+func (d *drive) appendControlFile(p Program) error {
+	name := FileName(d.spec.Session) + "_" + uitoa(p.Group)
 	header := fmt.Sprintf("#\n# VMMC Output Control For Session [%s] Run #%d User [%s]\n#\n",
-		oneLine(s.spec.Session), p.Group, oneLine(s.spec.User))
-	if err := s.beginControlFile(name, header); err != nil {
+		oneLine(d.spec.Session), p.Group, oneLine(d.spec.User))
+	if err := d.beginControlFile(name, header); err != nil {
 		return err
 	}
-	f, _, err := s.appendTo(name)
+	f, _, err := d.appendTo(name)
 	for range 20 { // another node that is creating the file is about to unlink its temporary name
 		if !errors.Is(err, errNames) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
-		f, _, err = s.appendTo(name)
+		f, _, err = d.appendTo(name)
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = f.WriteString(controlLine(s.spec.Node, p))
+	_, err = f.WriteString(controlLine(d.spec.Node, p))
 	return err
 }
 
@@ -44,22 +44,22 @@ func controlLine(node string, p Program) string {
 
 // beginControlFile makes a file with what it begins with, unless it is there: it gets its
 // name only with its beginning in it, because other nodes may write to it too.
-func (s *supervisor) beginControlFile(name, header string) error {
-	dir := within(s.spec.Output)
-	if _, err := s.root.Lstat(path.Join(dir, name)); err == nil {
+func (d *drive) beginControlFile(name, header string) error {
+	dir := within(d.spec.Output)
+	if _, err := d.root.Lstat(path.Join(dir, name)); err == nil {
 		return nil
 	}
-	made := fmt.Sprintf(".%s.%s.%d", s.spec.Node, s.spec.Marker, time.Now().UnixNano())
-	f, _, err := s.appendTo(made)
+	made := fmt.Sprintf(".%s.%s.%d", d.spec.Node, d.spec.Marker, time.Now().UnixNano())
+	f, _, err := d.appendTo(made)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(header)
 	_ = f.Close()
 	if err == nil {
-		err = s.root.Link(path.Join(dir, made), path.Join(dir, name))
+		err = d.root.Link(path.Join(dir, made), path.Join(dir, name))
 	}
-	if rerr := s.root.Remove(path.Join(dir, made)); err == nil && !errors.Is(rerr, os.ErrNotExist) {
+	if rerr := d.root.Remove(path.Join(dir, made)); err == nil && !errors.Is(rerr, os.ErrNotExist) {
 		err = rerr
 	}
 	if errors.Is(err, fs.ErrExist) {

@@ -11,22 +11,30 @@ import (
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
+// drive is the session's file system, and what goes to its output directory. Its methods may be called
+// concurrently: root and spec do not change once programs start.
+type drive struct {
+	spec      Spec
+	root      *os.Root // the base
+	fileSlots fileSlots
+}
+
 // appendTo opens a file for output below the base, and makes it and its
 // directory if they are not there. Other users may have the directory too: a file of
 // theirs under the name is not written to.
-func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
-	dir := within(s.spec.Output)
+func (d *drive) appendTo(name string) (f *os.File, size int64, err error) {
+	dir := within(d.spec.Output)
 	file := path.Join(dir, name)
 	for range 3 { // another program may create and remove the file meanwhile
-		f, err = s.root.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
+		f, err = d.root.OpenFile(file, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o640)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			if err = s.root.MkdirAll(dir, 0o750); err != nil {
+			if err = d.root.MkdirAll(dir, 0o750); err != nil {
 				return nil, 0, err
 			}
 			continue
 		case errors.Is(err, fs.ErrExist):
-			f, err = s.openOwn(file, os.O_RDWR|os.O_APPEND)
+			f, err = d.openOwn(file, os.O_RDWR|os.O_APPEND)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -47,15 +55,15 @@ func (s *supervisor) appendTo(name string) (f *os.File, size int64, err error) {
 var errNames = errors.New("has several names")
 
 // openOwn opens a file that is this user's and a plain one, under its only name.
-func (s *supervisor) openOwn(file string, flag int) (*os.File, error) {
-	st, err := s.root.Lstat(file)
+func (d *drive) openOwn(file string, flag int) (*os.File, error) {
+	st, err := d.root.Lstat(file)
 	if err != nil {
 		return nil, err
 	}
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no plain file: it is left alone", file)
 	}
-	f, err := s.root.OpenFile(file, flag|syscall.O_NONBLOCK, 0)
+	f, err := d.root.OpenFile(file, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -28,9 +28,9 @@ const retryOpen = 200 * time.Millisecond
 // never holds the program up: what does not go in is counted, and the file says
 // so when it can be written again.
 type output struct {
-	s    *supervisor
-	pid  uint32
-	name string
+	drive *drive
+	pid   uint32
+	name  string
 	// Of standard output and of standard error; with a terminal the second is nil.
 	pipes      [2]*os.File
 	done       chan struct{} // closed when all that had the pipes are gone
@@ -60,8 +60,8 @@ type output struct {
 }
 
 // openOutput opens the file before the program starts, if that can be.
-func (s *supervisor) openOutput(pid uint32, e *ends) *output {
-	o := &output{s: s, pid: pid, name: LogName(s.spec.Node, pid), pipes: e.output, attachment: e.attachment, done: make(chan struct{})}
+func (d *drive) openOutput(pid uint32, e *ends) *output {
+	o := &output{drive: d, pid: pid, name: LogName(d.spec.Node, pid), pipes: e.output, attachment: e.attachment, done: make(chan struct{})}
 	o.ended[1] = e.output[1] == nil
 	o.reopen()
 	return o
@@ -75,7 +75,7 @@ func (o *output) discard() {
 		return
 	}
 	if st, err := o.f.Stat(); err == nil && st.Size() == 0 {
-		_ = o.s.root.Remove(path.Join(within(o.s.spec.Output), o.name))
+		_ = o.drive.root.Remove(path.Join(within(o.drive.spec.Output), o.name))
 	}
 	_ = o.f.Close()
 	o.f = nil
@@ -181,8 +181,8 @@ func (o *output) write(stream int, b []byte) {
 	now := time.Now()
 	// and it is in the file when it is seen
 	defer o.attachment.append(b, Piece{Error: stream == 1, Bytes: len(b), Time: now})
-	_ = o.s.fileSlots.logs.Acquire(context.Background())
-	defer o.s.fileSlots.logs.Release()
+	_ = o.drive.fileSlots.logs.Acquire(context.Background())
+	defer o.drive.fileSlots.logs.Release()
 	if !o.current() && !o.reopen() {
 		o.countMissing(len(b), nil)
 		return
@@ -222,7 +222,7 @@ func (o *output) current() bool {
 		o.index.begin(o.pid, o.f)
 		return true
 	}
-	there, err := o.s.root.Lstat(path.Join(within(o.s.spec.Output), o.name))
+	there, err := o.drive.root.Lstat(path.Join(within(o.drive.spec.Output), o.name))
 	if err == nil && os.SameFile(there, st) {
 		return true
 	}
@@ -250,7 +250,7 @@ func (o *output) reopen() bool {
 		o.setFile(nil)
 	}
 	o.tried = time.Now()
-	f, size, err := o.s.appendTo(o.name)
+	f, size, err := o.drive.appendTo(o.name)
 	if err != nil {
 		o.reason = plain(err).Error()
 		return false
@@ -309,8 +309,8 @@ func (o *output) writeGapNote() error {
 func (o *output) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.s.fileSlots.logs.Acquire(context.Background())
-	defer o.s.fileSlots.logs.Release()
+	_ = o.drive.fileSlots.logs.Acquire(context.Background())
+	defer o.drive.fileSlots.logs.Release()
 	o.closed = true
 	if !o.current() {
 		o.setFile(nil)
@@ -332,15 +332,15 @@ func (o *output) read(ctx context.Context, r ReadRequest) (Chunk, error) {
 	o.mu.Lock()
 	unlock := sync.OnceFunc(o.mu.Unlock)
 	defer unlock()
-	if err := o.s.fileSlots.logs.Acquire(ctx); err != nil {
+	if err := o.drive.fileSlots.logs.Acquire(ctx); err != nil {
 		return Chunk{}, err
 	}
-	defer o.s.fileSlots.logs.Release()
+	defer o.drive.fileSlots.logs.Release()
 	v := o.index.view(o.pid)
 	defer v.close()
 	f, why := o.f, error(nil)
 	if o.closed {
-		if f, why = o.s.openIndexed(o.name, o.index.header); f != nil {
+		if f, why = o.drive.openIndexed(o.name, o.index.header); f != nil {
 			defer f.Close()
 		}
 	} else if !o.current() {

@@ -17,13 +17,13 @@ func TestReadersAndTheirProgram(t *testing.T) {
 	root, err := os.OpenRoot(base)
 	must(t, err)
 	defer root.Close()
-	s := &supervisor{root: root, spec: Spec{Node: "n1", Output: "/"}, fileSlots: newFileSlots(0, func() int { return minSpareThreads })}
+	d := &drive{root: root, spec: Spec{Node: "n1", Output: "/"}, fileSlots: newFileSlots(0, func() int { return minSpareThreads })}
 	e := &ends{}
 	for i := range e.output {
 		e.output[i], e.program[1+i], err = unix.OutputPipe()
 		must(t, err)
 	}
-	o := s.openOutput(1, e)
+	o := d.openOutput(1, e)
 	go o.copy()
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -295,7 +295,7 @@ func (v *spans) tail(ctx context.Context, f *os.File, lines int, total int64) (i
 }
 
 // dropIndexes removes the indexes of all programs but those that are known.
-func (s *supervisor) dropIndexes(known func(pid string) bool) {
+func dropIndexes(known func(pid string) bool) {
 	d, err := os.Open(".")
 	if err != nil {
 		return
@@ -318,8 +318,8 @@ func (s *supervisor) dropIndexes(known func(pid string) bool) {
 var errOtherFile = errors.New("the file was removed, renamed or replaced by another program")
 
 // openIndexed opens the file of an index that is no longer written.
-func (s *supervisor) openIndexed(name string, header []byte) (*os.File, error) {
-	f, err := s.openOwn(within(s.spec.Output)+"/"+name, os.O_RDONLY)
+func (d *drive) openIndexed(name string, header []byte) (*os.File, error) {
+	f, err := d.openOwn(within(d.spec.Output)+"/"+name, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errOtherFile
 	}

@@ -34,8 +34,7 @@ const (
 )
 
 type supervisor struct {
-	spec Spec
-	root *os.Root // the base
+	drive
 	base string   // as the kernel names it
 	lock *os.File // kept open
 	done chan struct{}
@@ -49,8 +48,6 @@ type supervisor struct {
 	// taken: a child that ends at once must be known before it is. Nothing that
 	// may hang is done meanwhile: the child executes the program.
 	forkMu sync.Mutex
-
-	fileSlots fileSlots
 
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
@@ -97,7 +94,7 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	s := &supervisor{
 		done: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
 		changed: make(chan struct{}), conns: map[*nodeproto.Conn]struct{}{},
-		firstThread: make(chan func()), ending: make(chan struct{}), fileSlots: newFileSlots(idle, room),
+		firstThread: make(chan func()), ending: make(chan struct{}), drive: drive{fileSlots: newFileSlots(idle, room)},
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {
 		return nil, nil, fmt.Errorf("read what the session is: %w", err)
@@ -174,7 +171,7 @@ func (s *supervisor) takeOver() {
 	}
 	s.dropOldest()
 	s.journal.rewrite(s.each)
-	s.dropIndexes(func(pid string) bool {
+	dropIndexes(func(pid string) bool {
 		n, err := strconv.ParseUint(pid, 10, 32)
 		return err == nil && s.programs[uint32(n)] != nil
 	})
@@ -218,7 +215,7 @@ func (s *supervisor) serve(l *net.UnixListener) error {
 			for _, f := range []string{journalFile, journalFile + ".new", "crash", lockFile, socketFile} {
 				_ = os.Remove(f)
 			}
-			s.dropIndexes(func(string) bool { return false })
+			dropIndexes(func(string) bool { return false })
 			return nil
 		}
 	}
