@@ -546,6 +546,30 @@ func TestSignals(t *testing.T) {
 	t.Log(run(t, nodes[0], "storm", nodes[1].Name(), strconv.Itoa(int(p.PID())), seconds))
 }
 
+// A program on another C library has the C part, which says that the Go part needs glibc.
+func TestMusl(t *testing.T) {
+	musl, err := exec.LookPath("musl-gcc")
+	if err != nil {
+		t.Skip("there is no musl-gcc")
+	}
+	testutil.CLibrary(t) // for its probe
+	build := t.TempDir()
+	make := exec.CommandContext(t.Context(), "make", "-s", "CC="+musl, "BUILD="+build)
+	if out, err := make.CombinedOutput(); err != nil {
+		t.Fatalf("make: %v\n%s", err, out)
+	}
+	path := filepath.Join(build, "another")
+	cc := exec.CommandContext(t.Context(), musl, "-static", "-Iinclude", "-o", path, "test/musl/another.c",
+		filepath.Join(build, "libvmmc.a"))
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "glibc") {
+		t.Errorf("a program with musl says %q: %v", out, err)
+	}
+}
+
 // The C part alone, with a stand-in for the Go part that these tools can look into.
 func TestTools(t *testing.T) {
 	testutil.CLibrary(t) // for its probe

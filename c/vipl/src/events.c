@@ -2,6 +2,7 @@
  * Handlers of the program. Errors have a thread of the library, and completions have another one:
  * an error handler may wait for a completion's. Each is made by the first handler that it is for.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>
