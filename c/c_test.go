@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -492,6 +493,71 @@ func TestAtomics(t *testing.T) {
 	for off, want := range map[int]uint32{4: 1, 16: 1, 24: 10, 28: 0} {
 		if w, _ := e.Word(off); w.Load() != want {
 			t.Errorf("the word at %d is %d, want %d", off, w.Load(), want)
+		}
+	}
+}
+
+// Plain stores of a program in C appear in the exports of one in Go, on its node and on another one.
+func TestAutomaticUpdate(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for _, n := range nodes {
+		p := nodes[0].Open(t)
+		var notified [2]atomic.Int32
+		for i := range notified {
+			m, err := p.Alloc(4096 * 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			count := func(vmmc.Notification) { notified[i].Add(1) }
+			if _, err := p.Export(uint32(i+1), m.Bytes(), vmmc.WithHandler(count)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run(t, n, "update", nodes[0].Name(), strconv.Itoa(int(p.PID())))
+		if a, b := notified[0].Load(), notified[1].Load(); a != 0 || b == 0 {
+			t.Errorf("updates without and with notification have run %d and %d handlers", a, b)
+		}
+	}
+}
+
+// A program in C hears that an exporter has closed its buffer, and that it has ended.
+func TestEvents(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for _, n := range nodes {
+		p := nodes[0].Open(t)
+		m, err := p.Alloc(4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := p.Export(1, m.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := command(t, n, "events", nodes[0].Name(), strconv.Itoa(int(p.PID())))
+		var errs bytes.Buffer
+		c.Stderr = &errs
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		says := bufio.NewReader(out)
+		for _, step := range []struct {
+			line string
+			end  func() error
+		}{{"ready", e.Close}, {"revoked", p.Close}} {
+			line, err := says.ReadString('\n')
+			if err != nil || strings.TrimSpace(line) != step.line {
+				t.Fatalf("it says %q (%v), want %q; %s", line, err, step.line, errs.Bytes())
+			}
+			if err := step.end(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Wait(); err != nil {
+			t.Errorf("%v: %s", err, errs.Bytes())
 		}
 	}
 }

@@ -21,6 +21,16 @@ int main(void) {
     SIZE(vmmc_node_t);
     SIZE(vmmc_pid_t);
     SIZE(vmmc_perm_t);
+    SIZE(vmmcx_event_t);
+    printf("offset vmmcx_event_t.name %zu\n", offsetof(vmmcx_event_t, name));
+    VALUE(VMMCX_PEER_GONE);
+    VALUE(VMMCX_IMPORT_REVOKED);
+    VALUE(VMMCX_NODE_GONE);
+    VALUE(VMMCX_LINK_DOWN);
+    VALUE(VMMCX_LINK_RESUMED);
+    VALUE(VMMCX_NODE_BACK);
+    VALUE(VMMCX_EXPORT_FAULT);
+    VALUE(VMMCX_NAME_LOST);
     VALUE(BUF_WRITE_ONLY);
     VALUE(BUF_READ_ONLY);
     VALUE(BUF_READWRITE);

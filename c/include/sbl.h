@@ -5,8 +5,6 @@
  * The library's own text describes its calls and prints no declarations: names and results are
  * those of the text, arguments are in the order in which it names them, but sends take the source
  * first, as those of VMMC do. sbl(3) has all of them.
- *
- * Automatic update (SBL_Map) is not there.
  */
 #ifndef SBL_H
 #define SBL_H
@@ -44,6 +42,13 @@ int SBL_UnimportRecvBuf(int32 *raddr);
 int SBL_SendMsg(SBL_IN int32 *addr, int32 *raddr, uint32 nwords);
 int SBL_SendMesg(SBL_IN int32 *addr, int32 *raddr, uint32 nwords);
 int SBL_SendMsgWithNotify(SBL_IN int32 *addr, int32 *raddr, uint32 nwords);
+
+/*
+ * Automatic update: stores to nwords words at addr, which are of vmmcx_alloc, appear at raddr by
+ * themselves; with notify, each with a notification.
+ */
+int SBL_Map(int32 *addr, int32 *raddr, uint32 nwords, int notify);
+int SBL_Unmap(int32 *addr);
 
 /* Notifications. */
 void SBL_BlockNotifications(void);

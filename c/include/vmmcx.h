@@ -81,6 +81,45 @@ vmmc_result_t vmmcx_barrier(int milliseconds);
 vmmc_result_t vmmcx_leave(int milliseconds);
 
 /*
+ * Automatic update: plain stores to mapped memory appear in an import by themselves, within
+ * microseconds while stores come. The memory is a piece of one allocation of vmmcx_alloc, mapped
+ * once, and not exported; what is in it when it is mapped is not sent. Only words that change are
+ * carried over, in any order. With notify, each carries a notification. vmmcx_flush returns when
+ * all that was stored before has arrived. vmmcx_unmap does the same and ends it; so does the end of
+ * the import, after which the memory stays taken until vmmcx_unmap. Both name the memory by the
+ * address that was mapped.
+ */
+vmmc_result_t vmmcx_map(int32 *memory, int32 *remoteProxyAddr, uint32 nwords, int notify);
+vmmc_result_t vmmcx_unmap(int32 *memory);
+vmmc_result_t vmmcx_flush(int32 *memory);
+
+/* What has happened outside of this process: kinds of events. */
+#define VMMCX_PEER_GONE 1      /* a process with which imports joined this one has ended */
+#define VMMCX_IMPORT_REVOKED 2 /* the exporter has closed the export of an import */
+#define VMMCX_NODE_GONE 3      /* this node's daemon has ended; links go on */
+#define VMMCX_LINK_DOWN 4      /* a connection has broken and is to be resumed */
+#define VMMCX_LINK_RESUMED 5   /* it goes on, and nothing was lost */
+#define VMMCX_NODE_BACK 6      /* another daemon has taken the place of the one that had ended */
+#define VMMCX_EXPORT_FAULT 7   /* the memory of an export cannot be accessed any more */
+#define VMMCX_NAME_LOST 8      /* an export could not keep a name: node and pid say who has it */
+
+typedef struct {
+    int kind;
+    int code;         /* what calls return from now on, or the cause; 0 for none */
+    vmmc_node_t node; /* the other process, if one is concerned */
+    vmmc_pid_t pid;
+    vmmc_imphandle_t imported; /* of VMMCX_IMPORT_REVOKED; 0 if it is closed by now */
+    vmmc_exphandle_t exported; /* of VMMCX_EXPORT_FAULT and VMMCX_NAME_LOST */
+    char name[400];            /* of VMMCX_NAME_LOST, otherwise "" */
+} vmmcx_event_t;
+
+/*
+ * Takes the oldest event. If there is none it waits for one, for so many milliseconds at most, or
+ * without a limit if they are negative. Events are kept from the first call on.
+ */
+vmmc_result_t vmmcx_next_event(int milliseconds, vmmcx_event_t *event);
+
+/*
  * Poll mode, for programs that want handlers of notifications on threads of their own. Chosen by
  * the first call of vmmcx_poll_fd, which comes before the first export with a handler. It returns a
  * descriptor for poll(2), which is readable while a handler waits to be run, or a negative value.

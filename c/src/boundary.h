@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 6
+#define VMMC_LAYOUT 7
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -56,7 +56,12 @@ enum {
     VMMCB_GROUP,       /* out: rank, size */
     VMMCB_MEMBER,      /* in: rank, milliseconds or all ones; out: node, pid */
     VMMCB_BARRIER,     /* in: milliseconds or all ones */
-    VMMCB_LEAVE        /* the same */
+    VMMCB_LEAVE,       /* the same */
+    VMMCB_MAP,         /* in: address, bytes, address in DestSpace, 1 to notify */
+    VMMCB_UNMAP,       /* in: address */
+    VMMCB_FLUSH,       /* in: address */
+    VMMCB_EVENT /* in: milliseconds or all ones; out: kind and above it a code, node, pid, handle;
+                   data: a name and a zero */
 };
 
 /*
@@ -214,6 +219,7 @@ struct vmmcb_record {
     unsigned char data[]; /* data_cap bytes */
 };
 
+#define VMMCB_WORD 4u       /* bytes of the manual's word */
 #define VMMCB_BOARD_WORDS 3 /* words of sleepers on a board: wait.Words */
 #define VMMCB_LANES 8       /* of a link's counters */
 #define VMMCB_COUNTERS 16   /* in a lane */

@@ -1,11 +1,12 @@
 /*
- * The calls of the SHRIMP Base Library, made of those of the manual. They name exports by id and
- * imports by address, where the manual has handles: a list has the handle of each.
+ * The calls of the SHRIMP Base Library, made of those of vmmc.h and vmmcx.h. They name exports by
+ * id and imports by address, where VMMC has handles: a list has the handle of each.
  */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "sbl.h"
+#include "vmmcx.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -144,6 +145,12 @@ API int SBL_SendMesg(int32 *addr, int32 *raddr, uint32 nwords) {
 API int SBL_SendMsgWithNotify(int32 *addr, int32 *raddr, uint32 nwords) {
     return vmmc_SendDataNotify(addr, raddr, nwords);
 }
+
+API int SBL_Map(int32 *addr, int32 *raddr, uint32 nwords, int notify) {
+    return vmmcx_map(addr, raddr, nwords, notify);
+}
+
+API int SBL_Unmap(int32 *addr) { return vmmcx_unmap(addr); }
 
 API void SBL_BlockNotifications(void) { vmmc_BlockNotifications(); }
 

@@ -719,6 +719,13 @@ static int run(struct vmmcb_record *r) {
         return change(r);
     case VMMCB_WAIT_WORD:
         return wait_word(r);
+    case VMMCB_MAP: /* the stub carries nothing over */
+        return far_memory(r->in[2], r->in[1], &code) ? vmmcErr_BadArg : code;
+    case VMMCB_UNMAP:
+    case VMMCB_FLUSH:
+        return vmmcErr_BadArg;
+    case VMMCB_EVENT:
+        return vmmcErr_Timeout;
     case VMMCB_PUBLISH:
     case VMMCB_UNPUBLISH:
         if (!export_of(r->in[0])) {

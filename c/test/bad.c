@@ -198,6 +198,24 @@ void bad_arguments(void) {
     ROW(vmmcx_barrier, vmmcx_barrier(-1), 0); /* of a group of one */
     ROW(vmmcx_leave, vmmcx_leave(-1), 0);
     ROW(vmmcx_barrier, vmmcx_barrier(-1), vmmcErr_Closed);
+    vmmcx_event_t event;
+    ROW(vmmcx_next_event, vmmcx_next_event(0, NULL), vmmcErr_BadArg);
+    ROW(vmmcx_next_event, vmmcx_next_event(0, &event), vmmcErr_Timeout);
+    int32 *pages = vmmcx_alloc(4096);
+    ROW(vmmcx_map, vmmcx_map(NULL, p, 8, 0), vmmcErr_BadArg);
+    ROW(vmmcx_map, vmmcx_map(pages, NULL, 8, 0), vmmcErr_BadArg);
+    ROW(vmmcx_map, vmmcx_map(odd, p, 8, 0), vmmcErr_BadAlignment);
+    ROW(vmmcx_map, vmmcx_map(pages, p, 0, 0), vmmcErr_BadSize);
+    ROW(vmmcx_map, vmmcx_map(pages, p, 65, 0), vmmcErr_BadProxyAddr);
+    ROW(vmmcx_map, vmmcx_map(pages, user, 8, 0), vmmcErr_BadProxyAddr);
+    ROW(vmmcx_map, vmmcx_map(user, p, 8, 0), vmmcErr_BadArg);
+    ROW(vmmcx_map, vmmcx_map(p, p, 8, 0), vmmcErr_BadArg);
+    ROW(vmmcx_map, vmmcx_map(high, p, 8, 0), vmmcErr_BadArg);
+    ROW(vmmcx_unmap, vmmcx_unmap(NULL), vmmcErr_BadArg);
+    ROW(vmmcx_unmap, vmmcx_unmap(pages), vmmcErr_BadArg);
+    ROW(vmmcx_flush, vmmcx_flush(NULL), vmmcErr_BadArg);
+    ROW(vmmcx_flush, vmmcx_flush(pages), vmmcErr_BadArg);
+    WANT(vmmcx_free(pages), 0);
     ROW(vmmcx_fence, vmmcx_fence(NULL), vmmcErr_BadArg);
     ROW(vmmcx_fence, vmmcx_fence(user), vmmcErr_BadProxyAddr);
     ROW(vmmcx_fence, vmmcx_fence(p2_stale), vmmcErr_BadProxyAddr);

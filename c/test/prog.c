@@ -624,6 +624,10 @@ int main(int argc, char **argv) {
         sender(a2, atoi(a3), atoi(a4));
     } else if (strcmp(name, "redirect") == 0) {
         redirect();
+    } else if (strcmp(name, "update") == 0) {
+        update(a2, atoi(a3));
+    } else if (strcmp(name, "events") == 0) {
+        events(a2, atoi(a3));
     } else if (strcmp(name, "notify") == 0) {
         notify();
     } else if (strcmp(name, "threads") == 0) {

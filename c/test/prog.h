@@ -65,5 +65,7 @@ void import_named(const char *name);
 void member(void);
 void polling(void);
 void polling_late(void);
+void update(const char *node, int pid);
+void events(const char *node, int pid);
 void change_words(const char *node, int pid);
 void storm(const char *node, int pid, int seconds);

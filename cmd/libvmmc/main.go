@@ -71,6 +71,8 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.grace.init(shared)
 	l.joining = semaphore.New(1)
 	l.idle, l.nested = make(chan *record, 1), make(chan *record)
+	l.updates.all = map[C.uint64_t]*vmmc.Binding{}
+	l.events.more = make(chan struct{}, 1)
 	l.inFlight = map[*record]context.CancelFunc{}
 	if err := l.serve(); err != nil {
 		rec.fail(&vmmc.Error{Op: "load vmmc", Code: vmmc.ErrNoMem, Err: err})

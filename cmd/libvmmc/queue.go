@@ -42,6 +42,8 @@ type library struct {
 	grace    grace
 	vipl     vipl
 	memories sync.Map // *vmmc.Memory by address
+	updates  updates
+	events   events
 
 	// Handlers. One runs at a time: Go's dispatcher gives it to the thread of C whose record is in idle,
 	// and runs the calls that the handler makes, which are in nested.
@@ -210,6 +212,10 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.waitWord(ctx, r)
 	case C.VMMCB_PUBLISH, C.VMMCB_UNPUBLISH:
 		return l.publish(ctx, r)
+	case C.VMMCB_MAP:
+		return l.mapMemory(r)
+	case C.VMMCB_UNMAP, C.VMMCB_FLUSH:
+		return l.onUpdates(ctx, r)
 	}
 	p, err := l.process(ctx)
 	if err != nil {
@@ -252,6 +258,8 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.importName(ctx, p, r)
 	case C.VMMCB_GROUP, C.VMMCB_MEMBER, C.VMMCB_BARRIER, C.VMMCB_LEAVE:
 		return l.onGroup(ctx, p, r)
+	case C.VMMCB_EVENT:
+		return l.nextEvent(ctx, p, r)
 	case C.VMMCB_BLOCK:
 		p.BlockNotifications()
 		return nil

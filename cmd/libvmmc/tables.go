@@ -125,6 +125,18 @@ func (t *table[T]) get(h C.uint64_t) (v T, ok bool) {
 	return v, false
 }
 
+// handleOf returns the handle of the entry that is meant, or 0.
+func (t *table[T]) handleOf(meant func(T) bool) C.uint64_t {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, e := range t.entries {
+		if e.handle != 0 && meant(e.value) {
+			return e.handle
+		}
+	}
+	return 0
+}
+
 // remove ends the use of a handle, and reports whether it was in use.
 func (t *table[T]) remove(h C.uint64_t) bool {
 	t.mu.Lock()

@@ -1,5 +1,6 @@
 /* The calls of the SHRIMP Base Library, as its text describes them. */
 #include <sbl.h>
+#include <vmmcx.h>
 #include <stdio.h>
 
 int sbl_receive(int32 *buf, uint32 nwords, SBL_Handler handler);
@@ -90,4 +91,22 @@ void sbl_unblock(void)
         ;
     if (status < 0)
         SBL_Error(status, (char *)"unblock");
+}
+
+int sbl_share(int32 *raddr, uint32 nwords, int32 **memory);
+int sbl_unshare(int32 *memory);
+
+/* Automatic update: what the program stores in *memory appears at raddr. */
+int sbl_share(int32 *raddr, uint32 nwords, int32 **memory)
+{
+    *memory = (int32 *)vmmcx_alloc((size_t)nwords * sizeof **memory);
+    if (!*memory)
+        return vmmcErr_NoMem;
+    return SBL_Map(*memory, raddr, nwords, 0);
+}
+
+int sbl_unshare(int32 *memory)
+{
+    int r = SBL_Unmap(memory);
+    return r != 0 ? r : vmmcx_free(memory);
 }
