@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"sync/atomic"
 )
 
 // ring is the memory that small puts to successive addresses go to.
@@ -101,11 +102,9 @@ func (e *end) lookAt(ctx context.Context, off int, v uint32) error {
 }
 
 // waitBriefly waits until found, or for some microseconds: less than the time after
-// which a wait sleeps.
+// which a wait sleeps. Other goroutines' waits may look, too: looks is atomic.
 func (e *end) waitBriefly(ctx context.Context, found func() bool) error {
-	looks, most := 0, e.often(1024, 64)
-	return e.p.WaitUntil(ctx, func() bool {
-		looks++
-		return found() || looks >= most
-	})
+	var looks atomic.Int64
+	most := int64(e.often(1024, 64))
+	return e.p.WaitUntil(ctx, func() bool { return found() || looks.Add(1) >= most })
 }
