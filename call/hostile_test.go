@@ -94,6 +94,38 @@ func TestFalseClient(t *testing.T) {
 	}
 }
 
+// A client whose answers have another layout is told why by its lane. If it calls nevertheless, no
+// handler runs, as its answer would find no room, and the connection ends.
+func TestCallOfARefusedClient(t *testing.T) {
+	var runs atomic.Int32
+	log := &syncBuffer{}
+	w := ways[0].start(t, func(context.Context, *question, *answer) error {
+		runs.Add(1)
+		return nil
+	}, call.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	p := w.last().Open(t)
+	box, err := p.ImportName(within(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := pair.Export(func(id uint32) (*view.Local[uint64], error) {
+		return view.ExportBytes[uint64](p, id, make([]byte, 72)) // without room for an answer
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lane, err := pair.Dial(within(t), p, box, 60, own.Export())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request(t, lane, 0, call.Runs, 1)
+	eventually(t, "the request is done with", func() bool { return runs.Load() > 0 || lane.Err() != nil })
+	eventually(t, "the connection ends", func() bool { return w.s.Clients() == 0 })
+	if n := runs.Load(); n != 0 || strings.Count(log.String(), "another layout") != 1 {
+		t.Errorf("%d handlers have run: %s", n, log)
+	}
+}
+
 // lockingLog is a logger whose handler takes the server's lock.
 type lockingLog struct {
 	slog.Handler

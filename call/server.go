@@ -118,11 +118,15 @@ type Server struct {
 // conn is what the server has of one client.
 type conn struct {
 	shape
-	im     *vmmc.Import    // the client's export
-	own    pair.Buffer     // the lane
-	mem    []byte          // of own
-	ctx    context.Context //nolint:containedctx // that of the handlers of its calls
-	end    context.CancelFunc
+	im  *vmmc.Import    // the client's export
+	own pair.Buffer     // the lane
+	mem []byte          // of own
+	ctx context.Context //nolint:containedctx // that of the handlers of its calls
+	end context.CancelFunc
+	// refused reports whether the client's answers are of another layout: its buffer may have no room
+	// for an answer, so no handler runs for it.
+	refused bool
+
 	slots  []request
 	first  int            // The slot where the next look begins. Guarded by Server.mu.
 	active sync.WaitGroup // calls that were taken and not answered; added to under Server.mu
@@ -232,13 +236,15 @@ func Caller(ctx context.Context) (id vmmc.ProcessID, ok bool) {
 // accept makes the connection of a client.
 func (s *Server) accept(theirs *vmmc.Import) (id uint32, err error) {
 	n := s.slotsOf(theirs.Size())
-	if l := theirs.Label(); len(l) > 0 && !bytes.Equal(l, s.answerPrint) {
+	l := theirs.Label()
+	refused := len(l) > 0 && !bytes.Equal(l, s.answerPrint)
+	if refused {
 		n = 1 // Answers of its layout may have another size. It refuses the lane, whose label says why.
 	}
 	if n < 1 || n > s.opts.slots {
 		return 0, fmt.Errorf("the client's buffer has %d bytes, and %d slots", theirs.Size(), n)
 	}
-	c := &conn{im: theirs, slots: make([]request, n)}
+	c := &conn{im: theirs, refused: refused, slots: make([]request, n)}
 	if c.shape, err = s.withSlots(n); err == nil {
 		err = s.hasRoom()
 	}
@@ -410,6 +416,9 @@ func (s *Server) takeFrom(c *conn, i int, w *worker) bool {
 	at := c.requestAt(i)
 	pair.At("serve.seen")
 	number, kind, err := readRequest(c.mem[at+words(c.request):], last, r.number)
+	if err == nil && c.refused {
+		err = errors.New("it calls though its answers have another layout than the server's")
+	}
 	if err != nil {
 		if c.im.Err() == nil && s.taking.Err() == nil {
 			s.logger().Warn("call: a client breaks the protocol, its connection ends",
