@@ -57,6 +57,11 @@ type Consumer[T any] struct {
 	losses   atomic.Int32 // len(untold): a get looks at it without mu. Stored under mu.
 	// Dropped lanes that Close is to close again. Guarded by mu.
 	unclosed []*lane
+	shared   []*Shared[T] // Guarded by mu.
+	// Values that a sharing has given back: gets return them before all others. Guarded by mu. A get
+	// looks at their number without mu; it is stored under mu.
+	returned     []Taken[T]
+	returnedSize atomic.Int32
 	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
 	from, waiting context.Context //nolint:containedctx // see above
 	stop          context.CancelFunc
@@ -135,11 +140,12 @@ func (c *Consumer[T]) export() (err error) {
 	return nil
 }
 
-// Close ends the queue. Values that were not taken are lost, and calls of the producers fail with
-// [vmmc.ErrRevoked]. Errors: those of [vmmc.Export.Close], [vmmc.ErrNotInHandler]. It is
-// [vmmc.ErrBlockedNotifications], and nothing has happened, if a producer dials while the program
-// blocks its notifications. A producer that is stopped, or whose link is away, delays it a few
-// seconds at most. After an error call Close again; otherwise a second call does nothing.
+// Close ends the queue. Values that were not taken are lost, also those that a [Shared.Close] has
+// given back, and calls of the producers fail with [vmmc.ErrRevoked]. Errors: those of
+// [vmmc.Export.Close], [vmmc.ErrNotInHandler]. It is [vmmc.ErrBlockedNotifications], and nothing has
+// happened, if a producer dials while the program blocks its notifications. A producer that is
+// stopped, or whose link is away, delays it a few seconds at most. After an error call Close again;
+// otherwise a second call does nothing.
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) Close() error {

@@ -85,6 +85,14 @@ func (c *Consumer[T]) endError() error {
 //
 // Experimental: it may change in any release.
 func (c *Consumer[T]) Replace(lost *LostError) bool {
+	if !c.replace(lost) {
+		return false
+	}
+	c.sharesLookAgain()
+	return true
+}
+
+func (c *Consumer[T]) replace(lost *LostError) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := slices.Index(c.lost, lost)
@@ -94,4 +102,11 @@ func (c *Consumer[T]) Replace(lost *LostError) bool {
 	c.lost = slices.Delete(c.lost, i, i+1)
 	c.finished--
 	return true
+}
+
+// endsLost reports whether gets find nothing but that a producer was lost.
+func (c *Consumer[T]) endsLost() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.finished >= c.opts.total && len(c.lost) > 0
 }

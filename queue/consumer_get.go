@@ -61,6 +61,9 @@ func (c *Consumer[T]) GetSome(ctx context.Context, dst []T) (int, error) {
 // takeOrWait takes up to most values of all lanes, and waits while there is none.
 func (c *Consumer[T]) takeOrWait(ctx context.Context, most int, take takeLane) (int, error) {
 	for most > 0 {
+		if c.hasReturned() { // before a loss: they came before it
+			return take(nil, 0), nil
+		}
 		if err := c.lossError(); err != nil {
 			return 0, err
 		}
@@ -83,7 +86,15 @@ func (c *Consumer[T]) takeOrWait(ctx context.Context, most int, take takeLane) (
 // Experimental: it may change in any release.
 func (c *Consumer[T]) TryGet() (v T, ok bool, err error) {
 	err = c.try(func() error {
-		if ok = c.takeByTurns(1, c.into(c.one)) > 0; ok {
+		take := c.into(c.one)
+		if c.hasReturned() {
+			ok = take(nil, 0) > 0
+		} else if err := c.lossError(); err != nil {
+			return err
+		} else {
+			ok = c.takeByTurns(1, take) > 0
+		}
+		if ok {
 			v = c.one[0]
 			return nil
 		}
@@ -104,26 +115,7 @@ func (c *Consumer[T]) try(take func() error) error {
 	if c.closed.Load() {
 		return closedError(c.op())
 	}
-	if err := c.lossError(); err != nil {
-		return err
-	}
 	return take()
-}
-
-// tryGetSome is GetSome that does not wait. In a queue that ends it may return a [*LostError], and not
-// [ErrEnd].
-func (c *Consumer[T]) tryGetSome(dst []T) (int, error) {
-	if !c.tryAcquire() {
-		return 0, nil
-	}
-	defer c.release()
-	if c.closed.Load() {
-		return 0, closedError(c.op())
-	}
-	if err := c.lossError(); err != nil {
-		return 0, err
-	}
-	return c.takeByTurns(len(dst), c.into(dst)), nil
 }
 
 // All takes all values, until the queue or the context ends, the queue is closed, or the loop is
@@ -143,11 +135,21 @@ func (c *Consumer[T]) All(ctx context.Context) iter.Seq2[T, error] {
 }
 
 // takeLane takes values of a lane when n were taken of others, and returns how many it has taken.
+// Without a lane it takes those that were given back, which a queue of records does not have.
 type takeLane func(l *lane, n int) int
 
 // into returns a takeLane that stores the values in dst.
 func (c *Consumer[T]) into(dst []T) takeLane {
-	return func(l *lane, n int) int { return c.take(l, dst[n:]) }
+	return func(l *lane, n int) int {
+		if l != nil {
+			return c.take(l, dst[n:])
+		}
+		vs := c.takeReturned(len(dst))
+		for i, v := range vs {
+			dst[i] = v.Value
+		}
+		return len(vs)
+	}
 }
 
 // takeByTurns takes up to most values of all lanes, beginning behind the lane that gave the last one.
@@ -226,6 +228,8 @@ func (c *Consumer[T]) wait(ctx context.Context) error {
 	switch {
 	case c.closed.Load():
 		return closedError(c.op())
+	case c.hasReturned(): // giveBack has ended the wait
+		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", c.op(), err)
 	}

@@ -207,8 +207,11 @@ func (c *Consumer[T]) hasEnded(l *lane) bool {
 	return c.opts.ends && l.state.Load() == stateEnded && !l.finished.Load()
 }
 
-// anyReady reports whether a lane has a value, or an end. It only reads.
+// anyReady reports whether a lane has a value, or an end, or values were given back. It only reads.
 func (c *Consumer[T]) anyReady() bool {
+	if c.hasReturned() {
+		return true
+	}
 	for _, l := range *c.lanes.Load() {
 		if c.hasValue(l) || l.isOver() || c.hasEnded(l) {
 			return true

@@ -73,6 +73,12 @@
 // nothing else. The queue ends for takers ([ErrEnd]) when it has ended and all values are finished.
 // A taker gets the values of each producer in their order, except for those that come back.
 //
+// The process that shares the queue may take values itself, by gets. One that waits holds up the
+// takers until it returns, as takes that wait hold up the gets. When it ends the sharing
+// ([Shared.Close]), the values that no taker has finished are the consumer's again: gets and the
+// takers of a later sharing get them before all others. Attempt counts on there, and a get does not
+// tell it.
+//
 // The values go through the process that shares the queue. If it dies, takes return
 // [vmmc.ErrPeerGone], and values that were put and not finished are lost, as those of a consumer.
 //

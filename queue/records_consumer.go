@@ -89,6 +89,9 @@ func (b *ByteConsumer) GetSome(ctx context.Context, dst [][]byte) (int, error) {
 // Experimental: it may change in any release.
 func (b *ByteConsumer) TryGet(buf []byte) (record []byte, ok bool, err error) {
 	err = b.c.try(func() error {
+		if err := b.c.lossError(); err != nil {
+			return err
+		}
 		ok = b.c.takeByTurns(1, func(l *lane, _ int) (n int) {
 			buf, n = takeRecord(b.c, l, buf)
 			return n

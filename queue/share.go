@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,23 +77,36 @@ type Shared[T any] struct {
 	demand chan struct{} // Has an element when the pump is to look at the waiters.
 	pumped chan struct{} // Closed when the pump has returned.
 
+	// mu is locked by holders of the consumer's lock. Its holders may only try to take that lock.
 	mu       sync.Mutex
 	takers   map[context.Context]*takerState[T] // By the context of their calls. Guarded by mu.
 	waiters  []*takeWaiter[T]                   // In the order in which they came. Guarded by mu.
-	next     []Taken[T]                         // Values for the next takers. Guarded by mu.
+	next     []unfinished[T]                    // Values for the next takers, by number. Guarded by mu.
 	atTakers int                                // How many values takers have not finished. Guarded by mu.
-	// Reports whether the pump may have values that came before all others. Guarded by mu.
-	pumping bool
-	lost    []*LostError // Guarded by mu.
-	end     error        // Why the queue gives no more values. Guarded by mu.
-	fetched [maxTaken]T  // Guarded by mu.
+	fetches  uint64                             // How many values were fetched. Guarded by mu.
+	lost     []*LostError                       // Guarded by mu.
+	// Why the queue gives no more values. It is nil again when the consumer may have some: see
+	// lookAgain. Guarded by mu.
+	end     error
+	closed  bool        // Close has taken all values back. Guarded by mu.
+	fetched [maxTaken]T // Guarded by mu.
+
+	sleeps    bool               // Reports whether the pump waits with sleep. Guarded by mu.
+	sleep     context.Context    //nolint:containedctx // Ends when no take waits. Guarded by mu.
+	stopSleep context.CancelFunc // Guarded by mu.
+}
+
+// unfinished is a value that was taken out of the queue and is not finished.
+type unfinished[T any] struct {
+	Taken[T]
+	number uint64 // in the order in which the values were taken out of the queue
 }
 
 // takerState is what the host has of a taker. Guarded by Shared.mu.
 type takerState[T any] struct {
-	request uint64     // the last one
-	batch   uint64     // the last one that was given
-	taken   []Taken[T] // its values, unless they are finished
+	request uint64 // the last one
+	batch   uint64 // the last one that was given
+	taken   []unfinished[T]
 }
 
 // takeWaiter is a take that waits. Guarded by Shared.mu, but answer once done is closed.
@@ -171,6 +185,7 @@ func Share[T any](
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
+	c.addShared(s)
 	go s.pump()
 	return s, nil
 }
@@ -186,7 +201,8 @@ func (s *Shared[T]) Lost() []*LostError {
 }
 
 // Unfinished is how many values were taken out of the queue and not finished by a taker. They are
-// lost if this process ends. It may be called at any time, also after Close.
+// lost if this process ends. It may be called at any time. After Close it is 0, unless the consumer
+// was closed before: then so many values are lost.
 //
 // Experimental: it may change in any release.
 func (s *Shared[T]) Unfinished() int {
@@ -196,7 +212,10 @@ func (s *Shared[T]) Unfinished() int {
 }
 
 // Close ends the sharing: calls of the takers fail with [vmmc.ErrRevoked]. It leaves the queue's
-// consumer open. Errors: those of [call.Server.Close].
+// consumer open, and gives it back the values that no taker has finished: the next gets return them,
+// or the next sharing gives them to its takers, in the order in which they were in the queue and
+// before all others. A taker of this sharing may have worked on them. Errors: those of
+// [call.Server.Close].
 //
 // Experimental: it may change in any release.
 func (s *Shared[T]) Close() error {
@@ -205,6 +224,23 @@ func (s *Shared[T]) Close() error {
 	}
 	s.stop()
 	<-s.pumped
+	s.c.removeShared(s)
+	s.mu.Lock()
+	s.closed = true
+	for _, t := range s.takers {
+		s.takeBack(t, true)
+	}
+	var vs []Taken[T]
+	for _, v := range s.next {
+		vs = append(vs, v.Taken)
+	}
+	if s.c.giveBack(vs) {
+		s.next = nil
+	}
+	s.mu.Unlock()
+	if len(vs) > 0 {
+		s.c.sharesLookAgain()
+	}
 	return nil
 }
 
@@ -234,6 +270,8 @@ func (s *Shared[T]) begin(
 	defer s.mu.Unlock()
 	t, err := s.takerOf(ctx)
 	switch {
+	case s.closed: // a value that it got would reach no process
+		return nil, closedError("take")
 	case err != nil:
 		return nil, err
 	case q.Request <= t.request:
@@ -258,7 +296,7 @@ func (s *Shared[T]) begin(
 	if most == 0 {
 		return nil, nil
 	}
-	if len(s.next) == 0 && len(s.waiters) == 0 && s.end == nil && !s.pumping {
+	if len(s.next) == 0 && len(s.waiters) == 0 && s.end == nil {
 		s.tryFetch(most)
 	}
 	if len(s.next) > 0 { // then no take waits
@@ -296,15 +334,16 @@ func (s *Shared[T]) takerGone(ctx context.Context, t *takerState[T]) {
 	s.match()
 }
 
-// takeBack takes the values of a taker back. attempted reports whether the taker may have seen them.
-// The caller holds mu.
+// takeBack takes the values of a taker back: they go before those that were taken out of the queue
+// later. attempted reports whether the taker may have seen them. The caller holds mu.
 func (s *Shared[T]) takeBack(t *takerState[T], attempted bool) {
 	if !attempted {
 		for i := range t.taken {
 			t.taken[i].Attempt--
 		}
 	}
-	s.next = slices.Insert(s.next, 0, t.taken...)
+	s.next = append(s.next, t.taken...)
+	slices.SortFunc(s.next, func(a, b unfinished[T]) int { return cmp.Compare(a.number, b.number) })
 	s.atTakers -= len(t.taken)
 	t.taken = t.taken[:0]
 }
@@ -319,6 +358,16 @@ func (s *Shared[T]) removeWaiter(t *takerState[T], status uint32) {
 	s.waiters = slices.Delete(s.waiters, i, i+1)
 	w.answer.Status = status
 	close(w.done)
+	s.endSleep()
+}
+
+// endSleep has the pump give the consumer's lock back if no take waits. Otherwise it would hold up
+// gets, and take a value for no taker. The caller holds mu.
+func (s *Shared[T]) endSleep() {
+	if len(s.waiters) == 0 && s.sleeps {
+		s.stopSleep()
+		s.sleep, s.sleeps = nil, false
+	}
 }
 
 // match gives values to the takes that wait. If some are left it has the pump look for more. The
@@ -331,6 +380,7 @@ func (s *Shared[T]) match() {
 		close(w.done)
 	}
 	if len(s.waiters) == 0 {
+		s.endSleep()
 		return
 	}
 	switch {
@@ -344,10 +394,16 @@ func (s *Shared[T]) match() {
 		for len(s.waiters) > 0 {
 			s.removeWaiter(s.waiters[0].taker, status)
 		}
-		if status == takeProducerLost {
-			s.end = nil // another producer may take the place
-		}
 	}
+}
+
+// lookAgain has the pump look for values though there were no more: the consumer has let in another
+// producer for a lost one, or has got values back.
+func (s *Shared[T]) lookAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end = nil // if the consumer is closed, the pump finds that again
+	s.match()
 }
 
 // endStatus is the status that says why there are no more values. The caller holds mu.
@@ -377,63 +433,142 @@ func (s *Shared[T]) give(t *takerState[T], most int, a *takeAnswer[T]) {
 	pair.At("share.given")
 }
 
-// tryFetch takes up to n values that are there out of the queue. The caller holds mu.
+// tryFetch takes up to n values that are there out of the queue, unless another call has the
+// consumer's lock. The caller holds mu.
 func (s *Shared[T]) tryFetch(n int) {
-	got, err := s.c.tryGetSome(s.fetched[:n])
-	s.add(s.fetched[:got], err)
+	if !s.c.tryAcquire() {
+		return
+	}
+	defer s.c.release()
+	if s.c.closed.Load() {
+		s.end = closedError(s.c.op())
+		return
+	}
+	_, err := s.fetch(n)
+	s.noteError(err)
 }
 
-// add adds values that were taken out of the queue, and notes the error of the get. The caller holds
-// mu.
-func (s *Shared[T]) add(vs []T, err error) {
-	for _, v := range vs {
-		s.next = append(s.next, Taken[T]{Value: v})
+// fetch takes up to n values out of the queue. The caller holds mu and the consumer's lock.
+func (s *Shared[T]) fetch(n int) (int, error) {
+	vs := s.c.takeReturned(n)
+	if len(vs) == 0 {
+		if err := s.c.lossError(); err != nil {
+			return 0, err
+		}
+		n = s.c.takeByTurns(n, s.c.into(s.fetched[:n]))
+		for _, v := range s.fetched[:n] {
+			s.addNext(Taken[T]{Value: v})
+		}
+		return n, nil
 	}
+	for _, v := range vs {
+		s.addNext(v)
+	}
+	return len(vs), nil
+}
+
+func (s *Shared[T]) addNext(v Taken[T]) {
+	s.fetches++
+	s.next = append(s.next, unfinished[T]{v, s.fetches})
+}
+
+// noteError notes the error of a get. The caller holds mu.
+func (s *Shared[T]) noteError(err error) {
 	if err == nil || s.ctx.Err() != nil {
 		return
 	}
-	var lost *LostError
+	lost, ok := errors.AsType[*LostError](err)
 	switch {
-	case errors.As(err, &lost) && !slices.Contains(s.lost, lost):
-		s.lost = append(s.lost, lost)
-	default:
+	case !ok:
 		s.end = err
+	case !slices.Contains(s.lost, lost):
+		s.lost = append(s.lost, lost)
+		pair.At("share.lost")
+	case s.c.endsLost(): // otherwise a producer has been replaced since the get
+		s.end = err
+		pair.At("share.lost")
 	}
 }
 
 // pump takes values out of the queue while takers wait for some.
 func (s *Shared[T]) pump() {
 	defer close(s.pumped)
-	vs := make([]T, maxTaken)
 	for {
 		select {
 		case <-s.demand:
 		case <-s.ctx.Done():
 			return
 		}
-		for n := s.wanted(); n > 0; n = s.wanted() {
-			got, err := s.c.GetSome(s.ctx, vs[:n])
-			pair.At("share.got")
-			s.mu.Lock()
-			s.pumping = false
-			s.add(vs[:got], err)
-			s.match()
-			s.mu.Unlock()
-			if s.ctx.Err() != nil {
-				return
-			}
+		for s.ctx.Err() == nil && s.pumpSome() {
+			continue
 		}
 	}
 }
 
-// wanted is how many values the pump is to take: as many as the first take that waits is for. It is 0
-// if there is none, or there are no more values.
-func (s *Shared[T]) wanted() int {
+// pumpSome waits for values, and gives them to takes that wait. It returns false if none waits.
+func (s *Shared[T]) pumpSome() bool {
+	s.mu.Lock()
+	if len(s.waiters) == 0 || s.end != nil {
+		s.mu.Unlock()
+		return false
+	}
+	ctx := s.beginSleep()
+	s.mu.Unlock()
+	err := s.c.acquire(ctx)
+	if err == nil {
+		ctx, err = s.fetchOrWait()
+		s.c.release() // a get of this process may have its turn
+	}
+	if err != nil && ctx.Err() == nil { // otherwise no take waits
+		s.mu.Lock()
+		s.noteError(err)
+		s.match()
+		s.mu.Unlock()
+	}
+	return true
+}
+
+// fetchOrWait gives values to takes that wait, and waits until there are some. An error is that of
+// the wait with the context. The caller holds the consumer's lock.
+func (s *Shared[T]) fetchOrWait() (ctx context.Context, err error) {
+	for err == nil {
+		if ctx = s.fetchForWaiters(); ctx == nil {
+			break
+		}
+		err = s.c.wait(ctx)
+	}
+	return ctx, err
+}
+
+// beginSleep returns a context for the pump, that ends when no take waits: the last one if that goes
+// on, so that a wait need not allocate. The caller holds mu.
+func (s *Shared[T]) beginSleep() context.Context {
+	if s.sleep == nil {
+		s.sleep, s.stopSleep = context.WithCancel(s.ctx)
+	}
+	s.sleeps = true
+	return s.sleep
+}
+
+// fetchForWaiters takes values out of the queue and gives them to the takes that wait. It does both at
+// once: so it takes no value that no take is for, and a take that comes later gets a later value. It
+// returns a context for a wait if there are takes and no values, and otherwise nil. The caller holds
+// the consumer's lock.
+func (s *Shared[T]) fetchForWaiters() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sleeps = false
 	if len(s.waiters) == 0 || s.end != nil {
-		return 0
+		return nil
 	}
-	s.pumping = true
-	return s.waiters[0].most
+	n, err := s.fetch(s.waiters[0].most)
+	if n == 0 && err == nil {
+		if err = s.c.endError(); err == nil {
+			return s.beginSleep()
+		}
+	}
+	pair.At("share.got")
+	s.noteError(err)
+	s.match()
+	return nil
 }

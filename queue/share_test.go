@@ -1,11 +1,13 @@
 package queue_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -394,11 +396,13 @@ func TestShareEnd(t *testing.T) {
 	}
 	b := dialTaker(t, nodes[0].Open(t))
 	put(t, q, items(1, 0, 2)...)
-	if err := q.Close(within(t)); !errors.Is(err, nil) && !errors.Is(err, vmmc.ErrTimeout) {
-		t.Error(err)
-	}
+	closed := make(chan error, 1)
+	go func() { closed <- q.Close(within(t)) }()
 	takes(t, a, 1, 0)
 	takes(t, b, 1, 1)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
 	ended := make(chan queue.Taken[item], 1)
 	go func() {
 		v, err := b.Take(within(t))
@@ -596,6 +600,183 @@ func TestShareClosed(t *testing.T) {
 	}
 }
 
+// Values that takers had and have not finished when the sharing ends are the consumer's again: a
+// get, also one that waits, and the takers of another sharing get them, in their order and before
+// all others.
+func TestShareClosedReturnsValues(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	sh, q := newShared(t, c), dial(t, nodes[0].Open(t))
+	a, b := dialTaker(t, nodes[0].Open(t)), dialTaker(t, nodes[0].Open(t))
+	gone := dialTaker(t, nodes[0].Open(t))
+	put(t, q, items(1, 0, 9)...)
+	for i, k := range []*queue.Taker[item]{gone, a, b} {
+		vs := make([]queue.Taken[item], 2)
+		if n, err := k.TakeSome(within(t), vs); n != 2 || err != nil || vs[0].Value.N != uint32(2*i) {
+			t.Fatal(n, err, vs)
+		}
+	}
+	if err := gone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the taker is gone", func() bool { return sh.Takers() == 2 })
+	if n := sh.Unfinished(); n != 6 {
+		t.Errorf("%d values are unfinished", n)
+	}
+	if err := sh.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := sh.Unfinished(); n != 0 {
+		t.Errorf("the sharing that is closed has %d unfinished values", n)
+	}
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("value %d", v.N)
+	}
+	if v, ok, err := c.TryGet(); v != newItem(1, 1) || !ok || err != nil {
+		t.Error(v.N, ok, err)
+	}
+	sh = newShared(t, c)
+	k := dialTaker(t, nodes[0].Open(t))
+	for n := uint32(2); n < 9; n++ {
+		v, err := k.Take(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]int{true: 2, false: 1}[n < 6]; v.Value != newItem(1, n) || v.Attempt != want {
+			t.Errorf("value %d, attempt %d, want value %d, attempt %d", v.Value.N, v.Attempt, n, want)
+		}
+	}
+	asleep := make(chan struct{}, 1)
+	steps.On(t, func(s string) {
+		if s == "get.sleeps" {
+			select {
+			case asleep <- struct{}{}:
+			default:
+			}
+		}
+	})
+	got := make(chan item, 1)
+	go func() {
+		v, err := c.Get(within(t))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- v
+	}()
+	<-asleep
+	if err := sh.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if v := <-got; v != newItem(1, 8) {
+		t.Errorf("value %d", v.N)
+	}
+}
+
+// A queue has not ended for its consumer while a sharing that is closed has given values back.
+func TestShareClosedAtTheEnd(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Producers(1))
+	sh, q := newShared(t, c), dial(t, nodes[0].Open(t))
+	put(t, q, newItem(1, 0))
+	k := dialTaker(t, nodes[0].Open(t))
+	takes(t, k, 1, 0)
+	if err := q.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+	other := dialTaker(t, nodes[0].Open(t))
+	done := make(chan error, 1)
+	go func() {
+		_, err := other.Take(within(t))
+		done <- err
+	}()
+	eventually(t, "the take waits", func() bool { return sh.Waiters() == 1 })
+	if err := sh.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; !errors.Is(err, vmmc.ErrRevoked) {
+		t.Error(err)
+	}
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("value %d", v.N)
+	}
+	if _, err := c.Get(within(t)); !errors.Is(err, queue.ErrEnd) {
+		t.Error(err)
+	}
+}
+
+// A take that waits while others have unfinished values gets those of a producer that replaces a lost
+// one, and is not told that a producer was lost.
+func TestShareProducerReplacedBesideATake(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Producers(1))
+	sh := newShared(t, c)
+	p := nodes[0].Open(t)
+	put(t, dial(t, p), items(1, 0, 2)...)
+	a, b := dialTaker(t, nodes[0].Open(t)), dialTaker(t, nodes[0].Open(t))
+	takes(t, a, 1, 0)
+	takes(t, b, 1, 1)
+	told := make(chan struct{}, 1)
+	lost := 0
+	steps.On(t, func(s string) {
+		if s == "share.lost" {
+			if lost++; lost == 2 { // the second time, no value can come
+				close(told)
+			}
+		}
+	})
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	got := make(chan queue.Taken[item], 1)
+	go func() {
+		v, err := b.Take(within(t))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- v
+	}()
+	<-told
+	eventually(t, "the loss is told", func() bool { return len(sh.Lost()) == 1 })
+	if !c.Replace(sh.Lost()[0]) {
+		t.Fatal("the producer is not replaced")
+	}
+	put(t, dial(t, nodes[0].Open(t)), newItem(2, 0))
+	if v := <-got; v.Value != newItem(2, 0) || v.Attempt != 1 {
+		t.Errorf("value %d of %d, attempt %d", v.Value.N, v.Value.From, v.Attempt)
+	}
+}
+
+// When the last take that waits is given up, no value is taken for it: the process that shares the
+// queue gets the next one.
+func TestGetAfterATakeIsGivenUp(t *testing.T) {
+	nodes, c := ways[0].start(t)
+	sh, q := newShared(t, c), dial(t, nodes[0].Open(t))
+	k := dialTaker(t, nodes[0].Open(t))
+	asleep := make(chan struct{}, 16)
+	steps.On(t, func(s string) {
+		if s == "get.sleeps" {
+			asleep <- struct{}{}
+		}
+	})
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := k.Take(ctx)
+		done <- err
+	}()
+	<-asleep
+	cancel()
+	if err := <-done; !errors.Is(err, vmmc.ErrCanceled) {
+		t.Error(err)
+	}
+	eventually(t, "the take is withdrawn", func() bool { return sh.Waiters() == 0 })
+	steps.Off()
+	put(t, q, newItem(1, 0))
+	if v := get(t, c); v != newItem(1, 0) {
+		t.Errorf("value %d", v.N)
+	}
+	put(t, q, newItem(1, 1))
+	takes(t, k, 1, 1)
+}
+
 // On one node a take of a value that is there allocates nothing, nor does its host.
 func TestShareAllocations(t *testing.T) {
 	if raceEnabled {
@@ -639,11 +820,9 @@ func TestShareModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		m := &shareModel{open: open}
-		if m.s, err = queue.Share(t.Context(), c, "shared takers"); err != nil {
-			t.Fatal(err)
-		}
-		defer m.s.Close()
+		m := &shareModel{open: open, c: c}
+		m.share(t)
+		defer func() { _ = m.s.Close() }()
 		if m.q, err = queue.Dial[item](t.Context(), producer, "shared"); err != nil {
 			t.Fatal(err)
 		}
@@ -654,7 +833,7 @@ func TestShareModel(t *testing.T) {
 		defer m.leave()
 		t.Repeat(map[string]func(*rapid.T){
 			"put": m.put, "take": m.take, "give up": m.giveUp, "finish": m.finish, "die": m.die,
-			"dial": m.dial, "": m.check,
+			"dial": m.dial, "close": m.close, "": m.check,
 		})
 	})
 }
@@ -675,6 +854,7 @@ type shareTaker struct {
 
 type shareModel struct {
 	open   func(*rapid.T) *vmmc.Process
+	c      *queue.Consumer[item]
 	s      *queue.Shared[item]
 	q      *queue.Producer[item]
 	put1   int
@@ -798,7 +978,7 @@ func (m *shareModel) die(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.next = append(k.has, m.next...)
+	m.giveBack(k.has)
 	m.takers = append(m.takers[:i], m.takers[i+1:]...)
 	alive := 0
 	for _, k := range m.takers {
@@ -812,6 +992,44 @@ func (m *shareModel) die(t *rapid.T) {
 		}
 	}
 	_ = errors.Join(k.k.Close(), k.p.Close())
+}
+
+// giveBack puts values that a taker has not finished to their places, which their numbers are.
+func (m *shareModel) giveBack(vs []queue.Taken[item]) {
+	m.next = append(m.next, vs...)
+	slices.SortFunc(m.next, func(a, b queue.Taken[item]) int { return cmp.Compare(a.Value.N, b.Value.N) })
+}
+
+func (m *shareModel) share(t *rapid.T) {
+	var err error
+	if m.s, err = queue.Share(t.Context(), m.c, "shared takers"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// close ends the sharing, takes some values by gets, and shares the queue again.
+func (m *shareModel) close(t *rapid.T) {
+	if err := m.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.s.Unfinished(); n != 0 {
+		t.Fatalf("%d values are unfinished", n)
+	}
+	for _, k := range m.takers {
+		m.giveBack(k.has)
+	}
+	m.leave()
+	for n := rapid.IntRange(0, min(len(m.next), 5)).Draw(t, "gets"); n > 0; n-- {
+		v, ok, err := m.c.TryGet()
+		if want := m.next[0].Value; !ok || err != nil || v != want {
+			t.Fatalf("value %d, %t, %v, want value %d", v.N, ok, err, want.N)
+		}
+		m.next = m.next[1:]
+	}
+	m.share(t)
+	for range 2 {
+		m.dial(t)
+	}
 }
 
 func (m *shareModel) check(t *rapid.T) {
@@ -828,4 +1046,5 @@ func (m *shareModel) leave() {
 	for _, k := range m.takers {
 		_ = errors.Join(k.k.Close(), k.p.Close())
 	}
+	m.takers = nil
 }
