@@ -311,9 +311,11 @@ func (c *Consumer[T]) drop(l *lane) {
 	c.wg.Go(func() { _ = c.closeLane(l) })
 }
 
-// endLane acknowledges what was taken of a lane, and closes it.
+// endLane says that the consumer is closed, acknowledges what was taken of a lane, and closes it.
 func (c *Consumer[T]) endLane(ctx context.Context, l *lane) error {
 	var word [wordSize]byte
+	binary.NativeEndian.PutUint32(word[:], 1)
+	_ = l.im.Send(ctx, word[:], closedOff)
 	binary.NativeEndian.PutUint32(word[:], uint32(l.next))
 	_ = l.im.Send(ctx, word[:], takenOff)
 	_ = l.im.Fence(ctx) // the end of the lane would overtake it

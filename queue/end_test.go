@@ -287,6 +287,69 @@ func TestCloseOverALostLink(t *testing.T) {
 	}
 }
 
+// A consumer that gives a producer up before it has the end mark revokes its lane, as one that is
+// closed does. The producer is lost then, so its Close does not succeed.
+func TestCloseOfALaneThatWasGivenUp(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t, queue.Producers(1))
+			q := dial(t, nodes[len(nodes)-1].Open(t))
+			put(t, q, items(1, 0, 3)...)
+			got := tally{}
+			got.add(t, get(t, c), get(t, c), get(t, c))
+			eventually(t, "the producer learns that all are taken", func() bool { return q.Pending() == 0 })
+			c.GiveUp()
+			var lost *queue.LostError
+			if _, err := c.Get(within(t)); !errors.As(err, &lost) || lost.Values != 3 {
+				t.Errorf("the get: %v", err)
+			}
+			eventually(t, "the producer learns of the end", func() bool { return q.Lane().Err() != nil })
+			if err := q.Close(within(t)); !errors.Is(err, vmmc.ErrRevoked) {
+				t.Errorf("the close: %v", err)
+			}
+		})
+	}
+}
+
+// If the consumer was closed when all was taken, a Close without an end mark succeeds.
+func TestCloseOfAQueueThatWasClosed(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.start(t, queue.Producers(1))
+			q := dial(t, nodes[len(nodes)-1].Open(t))
+			put(t, q, items(1, 0, 3)...)
+			got := tally{}
+			got.add(t, get(t, c), get(t, c), get(t, c))
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "the producer learns of the end", func() bool { return q.Lane().Err() != nil })
+			if err := q.Close(within(t)); err != nil {
+				t.Errorf("the close: %v", err)
+			}
+		})
+	}
+}
+
+// If the consumer was killed when all was taken, a Close without an end mark fails: it does not know
+// that the queue's end was reached.
+func TestCloseOfAQueueWhoseConsumerWasKilled(t *testing.T) {
+	for _, w := range deathWays {
+		t.Run(w.name, func(t *testing.T) {
+			nodes := vmmctest.Nodes(t, w.nodes)
+			child := vmmctest.Child(t, nodes[0], "consumer", name, "no step", "1", "/nonexistent/file", "1")
+			q := dial(t, nodes[len(nodes)-1].Open(t))
+			put(t, q, items(1, 0, 3)...)
+			eventually(t, "the producer learns that all are taken", func() bool { return q.Pending() == 0 })
+			child.Kill()
+			eventually(t, "the producer learns of the death", func() bool { return q.Lane().Err() != nil })
+			if err := q.Close(within(t)); !errors.Is(err, vmmc.ErrPeerGone) {
+				t.Errorf("the close: %v", err)
+			}
+		})
+	}
+}
+
 // Diallers that end before they have joined cost memory no longer than until the next one dials,
 // though no get is called.
 func TestAbandonedLanesAreDropped(t *testing.T) {

@@ -139,3 +139,10 @@ func (t *Taker[T]) Request(ctx context.Context, request, finished, most uint64) 
 	q := takeRequest{Request: request, Finished: finished, Most: most}
 	return t.client.Call(ctx, &q, new(takeAnswer[T]))
 }
+
+// GiveUp has the consumer take all its producers for lost.
+func (c *Consumer[T]) GiveUp() {
+	for _, l := range *c.lanes.Load() {
+		l.violation.Store(&vmmc.Error{Code: vmmc.ErrProtocol, Err: vmmc.ErrProtocol})
+	}
+}

@@ -115,10 +115,19 @@ func produce(ctx context.Context, p *vmmc.Process, args ...string) error {
 	return q.Close(ctx)
 }
 
-// consume is a child: name, step, how often, file. It takes values and drops them.
+// consume is a child: name, step, how often, file, and for a queue that ends how many producers it has.
+// It takes values and drops them.
 func consume(ctx context.Context, p *vmmc.Process, args ...string) error {
 	steps.PauseAt(args[1], args[2], args[3])
-	q, err := queue.Listen[item](ctx, p, args[0], queue.Slots(8))
+	opts := []queue.Option{queue.Slots(8)}
+	if len(args) > 4 {
+		n, err := strconv.Atoi(args[4])
+		if err != nil {
+			return err
+		}
+		opts = append(opts, queue.Producers(n))
+	}
+	q, err := queue.Listen[item](ctx, p, args[0], opts...)
 	if err != nil {
 		return err
 	}

@@ -469,8 +469,8 @@ func (q *Producer[T]) pending() int {
 // closed or died afterwards; one on another node may take a millisecond to acknowledge the last
 // values, and if it dies within that, Close returns [vmmc.ErrPeerGone]. With [Producers] the
 // consumer must also have learned that this producer has been closed: if it dies before, or the
-// link is lost, Close returns [vmmc.ErrPeerGone] though
-// all values were taken. Errors as [Producer.Put]. A second call does nothing.
+// link is lost, Close returns [vmmc.ErrPeerGone] though all values were taken, and if the consumer
+// has given this producer up, [vmmc.ErrRevoked]. Errors as [Producer.Put]. A second call does nothing.
 //
 // Experimental: it may change in any release.
 func (q *Producer[T]) Close(ctx context.Context) error {
@@ -524,9 +524,9 @@ func (q *Producer[T]) finish(ctx context.Context) error {
 }
 
 // fenceEnd waits until the consumer has the end mark, which the end of this producer's export could
-// overtake. err is that of sending the mark. A consumer that was closed needs none. One whose link
-// was lost may live without the mark: then it takes this producer for a lost one, so the link's end
-// is an error, as one cannot tell it from the consumer's death.
+// overtake. err is that of sending the mark. A consumer that was closed needs none. One that lives
+// without the mark takes this producer for a lost one. So the link's end is an error, as one cannot
+// tell it from the consumer's death, and so is the end of the lane alone.
 func (q *Producer[T]) fenceEnd(ctx context.Context, err error) error {
 	if !q.marks {
 		return nil
@@ -535,10 +535,16 @@ func (q *Producer[T]) fenceEnd(ctx context.Context, err error) error {
 		pair.At("close.fence")
 		err = q.lane.Fence(ctx)
 	}
-	if errors.Is(q.lane.Err(), vmmc.ErrRevoked) {
+	if err == nil || errors.Is(q.lane.Err(), vmmc.ErrRevoked) && q.consumerClosed() {
 		return nil
 	}
 	return err
+}
+
+// consumerClosed reports whether the consumer has said that it is closed.
+func (q *Producer[T]) consumerClosed() bool {
+	w, err := q.own.Word(closedOff)
+	return err == nil && w.Load() == 1
 }
 
 // release gives back what the producer has.

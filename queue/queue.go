@@ -19,7 +19,7 @@ const (
 	bellOff       = 60 // a word: that of diallers' notifications
 	letterboxSize = 64
 
-	magic = "vmmcqu\x00\x03"
+	magic = "vmmcqu\x00\x04"
 )
 
 // A lane is the consumer's export for one producer: a header, which the producer reads when it
@@ -53,10 +53,12 @@ const (
 
 // A producer's export has the listener's answer, and a cumulative acknowledgement: the number of
 // the next value that the consumer will take, modulo 2^32. It is the flow control, too: a producer
-// has at most as many values that are not acknowledged as its lane has slots.
+// has at most as many values that are not acknowledged as its lane has slots. A word behind it is 1
+// when the consumer is closed: it also revokes the lane of a producer that it takes for a lost one.
 const (
 	takenOff     = 64
-	producerSize = 68
+	closedOff    = 68
+	producerSize = 72
 )
 
 const wordSize = 4

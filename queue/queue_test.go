@@ -716,7 +716,7 @@ func TestFalseProducer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{64, 72, 1 << 20} {
+	for _, n := range []int{64, 68, 1 << 20} {
 		e, err := pair.Export(func(id uint32) (*vmmc.Export, error) {
 			return p.Export(id, make([]byte, n))
 		})

@@ -728,6 +728,42 @@ func TestLargeRecordGivenUp(t *testing.T) {
 	}
 }
 
+// A TryPut of a short record behind a long one in doubt sends the long one, though that is no single
+// frame.
+func TestTryPutBehindALargeRecord(t *testing.T) {
+	const large = 32 << 20 // neither sockets nor the wire between nodes take it at once
+	for _, w := range ways[1:] {
+		t.Run(w.name, func(t *testing.T) {
+			nodes, c := w.startBytes(t, large)
+			q := dialBytes(t, nodes[len(nodes)-1].Open(t))
+			ctx, cancel := context.WithCancel(within(t))
+			steps.On(t, func(s string) {
+				if s == "put.encoded" {
+					nodes[0].Delay(bound) // so the wire takes no more than it has room for
+					cancel()
+				}
+			})
+			want := [][]byte{bytes.Repeat([]byte{1}, large), {2}}
+			if err := q.Put(ctx, want[0]); !errors.Is(err, vmmc.ErrOutcomeUnknown) {
+				t.Fatalf("the put: %v", err)
+			}
+			steps.Off()
+			nodes[0].Heal()
+			if ok, err := q.TryPut(want[1]); !ok || err != nil {
+				t.Fatalf("%t, %v", ok, err)
+			}
+			for _, record := range want {
+				if r := getRecord(t, c); !bytes.Equal(r, record) {
+					t.Fatalf("%d bytes of %d, want %d of %d", len(r), r[0], len(record), record[0])
+				}
+			}
+			if err := q.Close(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A producer that sends records of a false length is a lost one, and others go on. What it can write
 // to was not read beyond its bounds.
 func TestFalseRecords(t *testing.T) {
