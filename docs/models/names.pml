@@ -5,8 +5,8 @@
  * the claim and withdraws. It may unpublish the name and publish the same export again. Whatever a node says has an order, which it
  * takes with the lock of its own table; withdrawals are told in the background and overtake other messages. A directory node
  * registers one owner. Before it registers another one it asks the owner's node, and keeps what that does not deny. It may be
- * started anew with nothing: then it registers no claim until each node has listed what its process has, and no claim was in the
- * way of that. A node's daemon may be
+ * started anew with nothing: then it registers no claim until each node has listed what its process has, and nothing was in the
+ * way of that: while what a node has listed is refused, it is asked again. A node's daemon may be
  * started anew: a claim ends untold, a name that is held stays.
  * Checked: never do two processes have the name. When nothing more happens, the name that a process has is registered with two
  * directory nodes at least.
@@ -23,6 +23,7 @@
  *   -DDOWN_DENIES  a node that does not answer counts as one that denies
  *   -DLIST_HELD    a node lists what its process has, and not what it claims
  *   -DFIRST_LISTED a directory node has heard from a node, also if a claim that another one has listed was in the way
+ *   -DTAKEN_HEARD  a directory node has heard from a node, also if one that has the name was in the way of its claim
  * Run: spin -a [flags] names.pml; gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c; ./pan -m1000000
  */
 #ifndef CLAIMS
@@ -79,6 +80,14 @@ byte give_ups = GIVE_UPS, starts = STARTS, kills = KILLS;
 #define newer(d, o) (at[d] > o)
 #endif
 
+/* refused_unclear says whether a listed claim that is refused leaves a directory node unsure: it may have consented to that claim
+ * before it forgot. Its node is then heard again. */
+#ifdef TAKEN_HEARD
+#define refused_unclear(d) (down[owner[d]] || has[owner[d]] != HELD)
+#else
+#define refused_unclear(d) true
+#endif
+
 /* withdraw ends the registration of node n, unless it is newer than order o. */
 inline withdraw(d, n, o) {
 	if
@@ -87,8 +96,8 @@ inline withdraw(d, n, o) {
 	fi
 }
 
-/* register has a directory node register node n by order o; ok reports whether it did, and unclear whether it did not because of
- * one that does not have the name yet, or does not answer. Within an atomic step. */
+/* register has a directory node register node n by order o; ok reports whether it did, and unclear whether what is in the way leaves
+ * open which of the two is to be registered. Within an atomic step. */
 inline register(d, n, o) {
 	if
 	:: owner[d] != NOBODY && owner[d] != n && denies(owner[d]) -> owner[d] = NOBODY; at[d] = 0
@@ -101,7 +110,7 @@ inline register(d, n, o) {
 		:: else
 		fi;
 		owner[d] = n; ok = true; unclear = false
-	:: else -> ok = false; unclear = (down[owner[d]] || has[owner[d]] != HELD)
+	:: else -> ok = false; unclear = refused_unclear(d)
 	fi
 }
 

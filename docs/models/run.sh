@@ -150,11 +150,13 @@ for flag in NO_FIRST FIRST_LATE TAIL_EARLY; do check broken broadcast -D$flag; d
 
 check ok names
 check ok names -DGIVE_UPS=1
+check ok names -DCLAIMS=2
 check ok names -DSTARTS=0 -DCLAIMS=2
 check ok names -DSTARTS=0 -DGIVE_UPS=1 -DKILLS=1
 for flag in ONE NO_HEAR NO_CLAIMING LIST_HELD FIRST_LISTED; do check broken names -D$flag; done
 for flag in LATE_ORDER NO_ORDER; do check broken names -DSTARTS=0 -DCLAIMS=2 -D$flag; done
 check broken names -DSTARTS=0 -DKILLS=1 -DDOWN_DENIES
+check broken names -DCLAIMS=2 -DTAKEN_HEARD
 
 check ok table
 for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done

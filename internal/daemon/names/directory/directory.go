@@ -388,11 +388,13 @@ func (d *Directory) settled(k Key) (ok bool, why string) {
 const mostNamed = 4
 
 // settle waits until the node is settled for a name, as long as it is worthwhile. nodes is the
-// caller's list of nodes, 0 for any. The answer says why not, or is Registered.
-func (d *Directory) settle(ctx context.Context, k Key, nodes uint64) Answer {
+// caller's list of nodes, 0 for any. The answer says why not, or is Registered. A claim that is
+// refused in any case does not wait: the node may not be settled before that claim has ended.
+func (d *Directory) settle(ctx context.Context, k Key, nodes uint64, claim *Registration) Answer {
 	d.wake()
-	late := time.NewTimer(patience)
-	defer late.Stop()
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var asked *Registration // the owner that was asked about the claim
 	for {
 		d.mu.Lock()
 		view, heard := d.view, d.heard
@@ -406,10 +408,16 @@ func (d *Directory) settle(ctx context.Context, k Key, nodes uint64) Answer {
 		case ok:
 			return Answer{}
 		}
+		if claim != nil {
+			if o, taken := d.table.conflict(*claim); taken && (asked == nil || *asked != o) {
+				asked = &o
+				if h, err := d.holds(ctx, 0, o); err == nil && h == HoldsName {
+					return Answer{Outcome: Taken, Owner: o.Owner}
+				}
+			}
+		}
 		select {
 		case <-heard:
-		case <-late.C:
-			return Answer{Outcome: Waiting, Reason: why}
 		case <-ctx.Done():
 			return Answer{Outcome: Waiting, Reason: why}
 		}

@@ -967,3 +967,90 @@ func TestClaimIsHeardFirst(t *testing.T) {
 		}
 	})
 }
+
+// A directory node that has forgotten all hears the owner of a name, and then a claim that it had
+// consented to. It consents to no other claim while that one is under way, also when the owner has
+// ended the name. Meanwhile it says at once that the name is taken.
+func TestConsentIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t, 5, "")
+		defer s.close()
+		set := s.node("n1").d.view.Set(key("q"))
+		var others []string
+		for _, n := range s.names {
+			if !slices.Contains(set, n) {
+				others = append(others, n)
+			}
+		}
+		slices.Sort(others)
+		claimer, owner := s.node(others[0]), s.node(others[1])
+		for i := range 20 { // all serve
+			if _, err := owner.publish(t.Context(), fmt.Sprint("other", i), 50+uint32(i), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quiet()
+		cut := func(pairs ...[2]string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			clear(s.cut)
+			for _, p := range pairs {
+				s.cut[p] = true
+			}
+		}
+
+		// The first directory node hears nothing of the owner, and consents to the claim of another
+		// process, which goes on.
+		cut([2]string{owner.name, set[0]}, [2]string{set[0], owner.name})
+		held, err := owner.publish(t.Context(), "q", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claim := func(pid uint32) Registration {
+			return Registration{
+				Key: key("q"), Owner: nodeproto.ProcessID{Node: claimer.name, PID: pid, Incarnation: 1}, Serial: 1,
+			}
+		}
+		r := claim(2)
+		claimer.mu.Lock()
+		*claimer.order++
+		r.Order = *claimer.order
+		u := update{r.Key, r.export()}
+		claimer.own[u], claimer.has[u] = r, HoldsClaim
+		claimer.mu.Unlock()
+		digest := claimer.d.view.Digest
+		if a := s.node(set[0]).d.Claim(t.Context(), digest, r); a.Outcome != Registered {
+			t.Fatalf("the first directory node: %+v", a)
+		}
+
+		// Its machine is started again. A claim waits there, until it has heard the owner.
+		cut([2]string{owner.name, set[0]}, [2]string{set[0], owner.name}, [2]string{set[0], claimer.name})
+		s.kill(set[0])
+		first := s.start(set[0], nil).d
+		refused := func(when string) {
+			t.Helper()
+			begun := time.Now()
+			a := first.Claim(t.Context(), digest, claim(3))
+			if a.Outcome != Taken || a.Owner != held.Owner || time.Since(begun) >= patience {
+				t.Errorf("%s a claim is answered after %v: %+v", when, time.Since(begun), a)
+			}
+		}
+		time.AfterFunc(100*time.Millisecond, func() { cut([2]string{set[0], claimer.name}) })
+		refused("before the owner was heard")
+		cut()
+		quiet()
+		refused("after a refused claim was heard")
+
+		// The owner ends the name, and another process claims it.
+		owner.end(held)
+		quiet()
+		cut([2]string{owner.name, set[1]})
+		_, err = owner.publish(t.Context(), "q", 4, false)
+		if a := s.node(set[1]).d.Claim(t.Context(), digest, r); a.Outcome != Registered {
+			t.Fatalf("the second directory node: %+v", a)
+		}
+		if err == nil {
+			t.Error("the name has two owners: two directory nodes have consented to each")
+		}
+	})
+}

@@ -17,7 +17,7 @@ import (
 // Claim registers a name for a process of another node, or of this one. nodes is the digest of the
 // claimer's view.
 func (d *Directory) Claim(ctx context.Context, nodes uint64, r Registration) Answer {
-	if a := d.settle(ctx, r.Key, nodes); a.Outcome != Registered {
+	if a := d.settle(ctx, r.Key, nodes, &r); a.Outcome != Registered {
 		return a
 	}
 	a := d.register(ctx, r)
@@ -114,7 +114,7 @@ func (d *Directory) Find(ctx context.Context, q Query) Answer {
 		if a, found := d.answer(q.Key); found {
 			return a
 		}
-		if a := d.settle(ctx, q.Key, 0); a.Outcome != Registered {
+		if a := d.settle(ctx, q.Key, 0, nil); a.Outcome != Registered {
 			return a
 		}
 		a, _ := d.answer(q.Key)
@@ -353,13 +353,14 @@ func (d *Directory) listen(
 				continue
 			}
 			has[update{r.Key, r.export()}] = true
-			switch a := d.register(ctx, r); {
+			switch a := d.registerHeard(ctx, r); {
 			case a.Outcome == Full: // another process must not get the name
 				lacks.noRoom = true
 				lacks.users[r.User] = a.Reason
 			case a.Outcome == Claimed, a.Outcome == Taken && a.Reason != "":
-				// The claim that is in the way may have come from a list, too. It must not succeed here
-				// while this one has the name, or has had this node's consent before.
+				// The claim may have had this node's consent before the node forgot it, and what is in its
+				// way may end first: no other claim must have the consent then. A claim that is in the way
+				// may have come from a list, too, and must not succeed here.
 				lacks.users[r.User] = fmt.Sprintf("%v and %v both claim the %v", r.Owner, a.Owner, r.Key)
 			}
 		}
@@ -374,6 +375,21 @@ func (d *Directory) listen(
 		}
 	}
 	return lacks, nil
+}
+
+// registerHeard is register of what a node has listed. A claim that is refused is Claimed, also if
+// the other process has the name. Taken without a reason says that both processes have it, as the
+// list of nodes can make them: the contest of their nodes decides.
+func (d *Directory) registerHeard(ctx context.Context, r Registration) Answer {
+	a := d.register(ctx, r)
+	if a.Outcome != Taken || a.Reason != "" {
+		return a
+	}
+	if h, err := d.holds(ctx, 0, r); err != nil || h != HoldsName {
+		a.Outcome = Claimed
+		return a
+	}
+	return d.register(ctx, r) // the other process may have ended the name before the claim succeeded
 }
 
 // registered returns what is registered of a node, if that is by the view.

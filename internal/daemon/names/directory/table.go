@@ -87,10 +87,8 @@ func (t *table) register(r Registration) (Outcome, Registration) {
 	n := t.names[r.Key]
 	if n != nil {
 		at := slices.IndexFunc(n.owners, r.same)
-		for _, o := range n.owners {
-			if !o.same(r) && (!o.Set || !r.Set) {
-				return Taken, o
-			}
+		if o, there := n.conflict(r); there {
+			return Taken, o
 		}
 		if at >= 0 {
 			if n.owners[at].Order < r.Order {
@@ -113,6 +111,26 @@ func (t *table) register(r Registration) (Outcome, Registration) {
 	t.journal.add(t, r)
 	n.wake()
 	return Registered, r
+}
+
+// conflict returns the registration that is in the way of another one.
+func (n *record) conflict(r Registration) (o Registration, there bool) {
+	for _, o := range n.owners {
+		if !o.same(r) && (!o.Set || !r.Set) {
+			return o, true
+		}
+	}
+	return o, false
+}
+
+// conflict returns the registration that is in the way of another one.
+func (t *table) conflict(r Registration) (o Registration, there bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := t.names[r.Key]; n != nil {
+		return n.conflict(r)
+	}
+	return o, false
 }
 
 // withdraw removes a registration, unless it is newer.
