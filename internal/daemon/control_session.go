@@ -164,6 +164,7 @@ func (s *sessionService) Run(
 		},
 	}
 	o.follow, o.env, o.reserve = r.Msg.GetFollow(), r.Msg.GetEnv(), r.Msg.GetReserve()
+	o.bound = r.Msg.GetBound()
 	err = errors.Join(o.Check(o.session), checkVariables(o.env))
 	if o.reserve != "" {
 		err = errors.Join(err, nodeproto.CheckName(o.reserve))
@@ -174,7 +175,7 @@ func (s *sessionService) Run(
 	p, err := s.n.children.runInSession(ctx, o)
 	return reply(&nodev1.RunResponse{
 		Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true,
-		Reserved: o.reserve != "",
+		Reserved: o.reserve != "", Bound: o.bound && sup.Leases,
 	}, err)
 }
 
@@ -335,7 +336,7 @@ func (s *sessionService) Attend(
 ) (*connect.Response[nodev1.AttendResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
-		err = sup.Attend(ctx, supervise.AttendRequest{PID: r.Msg.GetPid()})
+		err = sup.Attend(ctx, supervise.AttendRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup()})
 		err = in.errorOf(ctx, sup, err)
 	}
 	return reply(&nodev1.AttendResponse{}, err)

@@ -30,6 +30,7 @@ type order struct {
 	follow    bool
 	env       [][]byte // beside what the node sets
 	reserve   string   // a name that is kept for it, in a session; empty: none
+	bound     bool     // see supervise.Order
 	nodeproto.SpawnRequest
 }
 

@@ -82,6 +82,7 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 		Input: o.input, Terminal: o.terminal, Reserve: o.reserve,
 	}
 	order.Follow = o.follow && sup.Streams
+	order.Bound = o.bound && sup.Leases
 	for _, e := range env {
 		if !slices.ContainsFunc(o.env, func(v []byte) bool { return sameVariable(string(v), e) }) {
 			order.Env = append(order.Env, []byte(e))

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/code"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
 
@@ -241,4 +243,71 @@ func TestAttendedFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.end() // with one that waits
+}
+
+// leased starts a program that is bound to its group's lease, and returns when it has printed that it
+// is there.
+func (s *session) leased(group uint32) uint32 {
+	s.t.Helper()
+	s.next++
+	p, err := s.Start(s.t.Context(), Order{
+		PID: s.next, Group: group, Path: []byte("/bin/sh"), Directory: []byte("/"), Bound: true,
+		Args: script(`trap "" TERM HUP; sleep 1000 & echo there; wait`), Env: [][]byte{[]byte("PATH=/usr/bin:/bin")},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if c, err := s.Read(s.t.Context(), ReadRequest{PID: p.PID, Max: MaxChunk, For: bound}); string(c.Data) != "there\n" {
+		s.t.Fatalf("it has printed %q, %v", c.Data, err)
+	}
+	return p.PID
+}
+
+// hold attends to a group until it is released.
+func (s *session) hold(group uint32) (release func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	var here sync.WaitGroup
+	here.Go(func() { _ = s.Attend(ctx, AttendRequest{Group: group}) })
+	release = func() {
+		stop()
+		here.Wait()
+	}
+	s.t.Cleanup(release)
+	return release
+}
+
+// A run group is killed when the last client that attends to it has gone, also what its programs have
+// started; another group is not.
+func TestGroupEndsWithItsClients(t *testing.T) {
+	s := newSession(t, t.TempDir())
+	release := s.hold(1) // before there is a program
+	one, two, other := s.leased(1), s.leased(1), s.leased(2)
+	again := s.hold(1)
+	s.hold(2)
+	release()
+	time.Sleep(2 * timeout.Orphaned)
+	l, err := s.List(t.Context(), ListRequest{Running: true})
+	if err != nil || len(l.Programs) != 3 {
+		t.Fatalf("%+v, %v: want all three, a client attends to each group", l.Programs, err)
+	}
+	again()
+	for _, pid := range []uint32{one, two} {
+		if p := s.wait(pid); p.Signal != int(syscall.SIGKILL) {
+			t.Errorf("%+v, want that it was killed", p)
+		}
+	}
+	l, err = s.List(t.Context(), ListRequest{Running: true})
+	if err != nil || len(l.Programs) != 1 || l.Programs[0].PID != other {
+		t.Errorf("%+v, %v: want program %d alone", l.Programs, err, other)
+	}
+	left := 0
+	for range 1000 { // their children are reaped too
+		if left = len(childrenOf(s.Real())); left == 1 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if left != 1 {
+		t.Errorf("the supervisor has %d children, want 1", left)
+	}
 }

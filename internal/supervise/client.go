@@ -244,7 +244,8 @@ func (c *Client) End(ctx context.Context) (Leftovers, error) {
 	return call[Leftovers](ctx, c, End, nodeproto.Empty{})
 }
 
-// Attend holds a program's input or terminal until ctx ends or the program does.
+// Attend holds a program's input or terminal until ctx ends or the program does, or a run group's
+// lease until ctx ends.
 func (c *Client) Attend(ctx context.Context, r AttendRequest) error {
 	_, err := call[nodeproto.Empty](ctx, c, Attend, r)
 	return err

@@ -32,7 +32,7 @@ func (s *supervisor) addJoined(ctx context.Context, n Program) (nodeproto.Empty,
 	}
 	s.mu.Unlock()
 	if !known {
-		err = s.admit(p)
+		err = s.admit(p, false)
 	}
 	if known || err != nil {
 		_ = proc.Release()

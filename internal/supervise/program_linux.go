@@ -92,7 +92,7 @@ func (s *supervisor) launch(
 		PID: o.PID, Group: o.Group, Parent: o.Parent, Token: o.Token, Reserve: o.Reserve,
 		Command: command(o), Begun: time.Now(),
 	}}
-	if err := s.admit(p); err != nil {
+	if err := s.admit(p, o.Bound); err != nil {
 		e.close()
 		return Program{}, err
 	}
@@ -199,8 +199,8 @@ func (s *supervisor) awaitExec(
 	return t, nil
 }
 
-// admit takes a program's place.
-func (s *supervisor) admit(p *program) error {
+// admit takes a program's place. The lease of its group bounds it if it is bound.
+func (s *supervisor) admit(p *program, bound bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	running := 0
@@ -224,6 +224,9 @@ func (s *supervisor) admit(p *program) error {
 		return code.New(code.NoMem, "session %q runs %d programs on node %q, which is the most: let some end", s.spec.Session, MaxRunning, s.spec.Node)
 	}
 	s.programs[p.PID] = p
+	if bound {
+		s.lease(p.Group, timeout.Control)
+	}
 	return nil
 }
 

@@ -37,6 +37,7 @@ type Greeting struct {
 type State struct {
 	Base    string // as the kernel names it
 	Streams bool   `json:",omitempty"` // it keeps standard output and standard error apart, and has Order.Follow
+	Leases  bool   `json:",omitempty"` // it has Order.Bound, and AttendRequest.Group
 }
 
 // ListRequest asks for the programs with a pid greater than After.
@@ -105,8 +106,11 @@ type Piece struct {
 }
 
 // AttendRequest holds a program's input or terminal for as long as it is under
-// way.
-type AttendRequest struct{ PID uint32 }
+// way; or with Group, which PID is not given with, the lease of a run group, see [Order].
+type AttendRequest struct {
+	PID   uint32
+	Group uint32 `json:",omitempty"`
+}
 
 // WriteRequest gives a program input.
 type WriteRequest struct {

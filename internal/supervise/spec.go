@@ -47,6 +47,9 @@ type Order struct {
 	// Its output is read as it comes, with ReadRequest.Attended.
 	Follow  bool   `json:",omitempty"`
 	Reserve string `json:",omitempty"` // the name that its node keeps for it
+	// It is killed with all of its run group here when no client has attended to the group for a
+	// moment (AttendRequest.Group), or none does so in time.
+	Bound bool `json:",omitempty"`
 }
 
 // Terminal is what a program is to know of its user's terminal.

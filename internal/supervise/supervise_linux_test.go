@@ -320,10 +320,19 @@ func TestManyAreReaped(t *testing.T) {
 }
 
 func zombies(of int) (out []int) {
+	for _, pid := range childrenOf(of) {
+		if p, ok := readProc(pid); ok && p.Dead() {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func childrenOf(of int) (out []int) {
 	es, _ := os.ReadDir("/proc")
 	for _, e := range es {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if p, ok := readProc(pid); ok && p.Parent == of && p.Dead() {
+			if p, ok := readProc(pid); ok && p.Parent == of {
 				out = append(out, pid)
 			}
 		}

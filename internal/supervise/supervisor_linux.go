@@ -52,8 +52,9 @@ type supervisor struct {
 	mu       sync.Mutex // after fork
 	programs map[uint32]*program
 	byReal   map[int]*program
-	ending   chan struct{} // closed, under mu, when a client has asked for the end
-	changed  chan struct{} // closed and replaced when a program ends
+	ending   chan struct{}     // closed, under mu, when a client has asked for the end
+	changed  chan struct{}     // closed and replaced when a program ends
+	leases   map[uint32]*lease // by run group
 	journal  journal
 	conns    map[*nodeproto.Conn]struct{}
 }
@@ -93,7 +94,7 @@ func begin(idle int, room func() int) (*supervisor, *net.UnixListener, error) {
 	}
 	s := &supervisor{
 		done: make(chan struct{}), programs: map[uint32]*program{}, byReal: map[int]*program{},
-		changed: make(chan struct{}), conns: map[*nodeproto.Conn]struct{}{},
+		changed: make(chan struct{}), conns: map[*nodeproto.Conn]struct{}{}, leases: map[uint32]*lease{},
 		firstThread: make(chan func()), ending: make(chan struct{}), drive: drive{fileSlots: newFileSlots(idle, room)},
 	}
 	if err := json.NewDecoder(os.Stdin).Decode(&s.spec); err != nil {

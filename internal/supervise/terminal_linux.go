@@ -96,6 +96,9 @@ func (s *supervisor) findAttended(pid uint32) (*attachment, error) {
 }
 
 func (s *supervisor) attend(ctx context.Context, r AttendRequest) (nodeproto.Empty, error) {
+	if r.Group != 0 {
+		return s.attendGroup(ctx, r.Group)
+	}
 	a, err := s.findAttended(r.PID)
 	if err != nil {
 		return nodeproto.Empty{}, err

@@ -32,6 +32,7 @@ const (
 	Settle    = 2 * time.Second        // output of a program that has ended to get into its file
 	Mount     = 10 * time.Second       // mount(8) to mount a session's share
 	Unmount   = 3 * time.Second        // umount(8), before a mount is detached
+	Orphaned  = 500 * time.Millisecond // a client that attends to a run group to come back, before the group is killed
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )
 

@@ -707,7 +707,10 @@ type RunRequest struct {
 	Env [][]byte `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty"`
 	// A name of the session on the node that is kept for the program; empty: none. No other process
 	// can publish under it, and a wait for it fails when the program has ended.
-	Reserve       string `protobuf:"bytes,11,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	Reserve string `protobuf:"bytes,11,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	// The program is killed, with all of its run group on the node, when no caller has attended to the
+	// group for a moment, or none does so within seconds. See AttendRequest.
+	Bound         bool `protobuf:"varint,12,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -819,6 +822,13 @@ func (x *RunRequest) GetReserve() string {
 	return ""
 }
 
+func (x *RunRequest) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
+}
+
 // Terminal is what a program is to know of its user's terminal.
 type Terminal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -890,7 +900,10 @@ type RunResponse struct {
 	// The variables of env were set. Unset by a node that is older than them.
 	EnvSet bool `protobuf:"varint,3,opt,name=env_set,json=envSet,proto3" json:"env_set,omitempty"`
 	// The name of reserve is kept. Unset by a node that is older than that.
-	Reserved      bool `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	Reserved bool `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
+	// The program is bound as bound says. Unset by a node, or a session's supervisor, that is older
+	// than that.
+	Bound         bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -949,6 +962,13 @@ func (x *RunResponse) GetEnvSet() bool {
 func (x *RunResponse) GetReserved() bool {
 	if x != nil {
 		return x.Reserved
+	}
+	return false
+}
+
+func (x *RunResponse) GetBound() bool {
+	if x != nil {
+		return x.Bound
 	}
 	return false
 }
@@ -1703,9 +1723,13 @@ func (x *OutputPiece) GetTimeUnixNs() int64 {
 }
 
 type AttendRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Session string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// The program whose input or terminal the call holds.
+	Pid uint32 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
+	// Instead of a program, the run group that lasts no longer than calls that attend to it. The node
+	// need not have programs of it.
+	Group         uint32 `protobuf:"varint,3,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1750,6 +1774,13 @@ func (x *AttendRequest) GetSession() string {
 func (x *AttendRequest) GetPid() uint32 {
 	if x != nil {
 		return x.Pid
+	}
+	return 0
+}
+
+func (x *AttendRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
 	}
 	return 0
 }
@@ -2083,7 +2114,7 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x15SessionOriginResponse\x12.\n" +
 	"\x04made\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"\xa6\x02\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"\xbc\x02\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -2097,16 +2128,18 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x06follow\x18\t \x01(\bR\x06follow\x12\x10\n" +
 	"\x03env\x18\n" +
 	" \x03(\fR\x03env\x12\x18\n" +
-	"\areserve\x18\v \x01(\tR\areserve\"L\n" +
+	"\areserve\x18\v \x01(\tR\areserve\x12\x14\n" +
+	"\x05bound\x18\f \x01(\bR\x05bound\"L\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\tR\x04term\"\x8f\x01\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\"\xa5\x01\n" +
 	"\vRunResponse\x12/\n" +
 	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\x12\x1a\n" +
 	"\bfollowed\x18\x02 \x01(\bR\bfollowed\x12\x17\n" +
 	"\aenv_set\x18\x03 \x01(\bR\x06envSet\x12\x1a\n" +
-	"\breserved\x18\x04 \x01(\bR\breserved\"\xb3\x03\n" +
+	"\breserved\x18\x04 \x01(\bR\breserved\x12\x14\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\"\xb3\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x19\n" +
 	"\breal_pid\x18\x02 \x01(\rR\arealPid\x12\x14\n" +
@@ -2168,10 +2201,11 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\tto_stderr\x18\x01 \x01(\bR\btoStderr\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\rR\x05bytes\x12 \n" +
 	"\ftime_unix_ns\x18\x03 \x01(\x03R\n" +
-	"timeUnixNs\";\n" +
+	"timeUnixNs\"Q\n" +
 	"\rAttendRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +
-	"\x03pid\x18\x02 \x01(\rR\x03pid\"\x10\n" +
+	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\rR\x05group\"\x10\n" +
 	"\x0eAttendResponse\"\x9c\x01\n" +
 	"\x11WriteInputRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x10\n" +

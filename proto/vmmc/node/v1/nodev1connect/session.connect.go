@@ -95,7 +95,7 @@ type SessionServiceClient interface {
 	// Attend holds a program's input, or its terminal, for as long as the call lasts,
 	// which is to the program's end. When the last call ends before that, for
 	// whatever reason, a program with a terminal is hung up, and the input of
-	// another ends.
+	// another ends. With a run group it holds that until the caller ends the call.
 	Attend(context.Context, *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error)
 	// WriteInput gives a program input. It may be repeated: what the program has got
 	// already is known by its offset.
@@ -294,7 +294,7 @@ type SessionServiceHandler interface {
 	// Attend holds a program's input, or its terminal, for as long as the call lasts,
 	// which is to the program's end. When the last call ends before that, for
 	// whatever reason, a program with a terminal is hung up, and the input of
-	// another ends.
+	// another ends. With a run group it holds that until the caller ends the call.
 	Attend(context.Context, *connect.Request[v1.AttendRequest]) (*connect.Response[v1.AttendResponse], error)
 	// WriteInput gives a program input. It may be repeated: what the program has got
 	// already is known by its offset.
