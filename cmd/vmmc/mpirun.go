@@ -39,6 +39,7 @@ With --session they run in that session, on the nodes of --host, --host-list or 
 or on those of the session, from this machine's on. A program is found as by "vmmc run",
 and has the node's environment, and the variables that flags set. A node has one slot, or
 as many as are given. When all slots are taken, mapping begins again with the first node.
+If this tool is killed, or does not reach a node for half a second, the node kills its ranks.
 
 Rank 0, or that of --stdin, has standard input; that of the others is empty. Lines of
 different ranks do not mix. With -l each begins with its rank, as [3].

@@ -3,11 +3,15 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/vmmc-go/vmmc/cmd/vmmc/internal/mpijob"
 	"github.com/vmmc-go/vmmc/internal/ask"
@@ -15,6 +19,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/serve"
+	"github.com/vmmc-go/vmmc/internal/timeout"
 	nodev1 "github.com/vmmc-go/vmmc/proto/vmmc/node/v1"
 )
 
@@ -35,7 +40,17 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 	}
 	o.adapt = m.adapt
 	o.begun, o.ended, o.output = m.noteStart, m.noteEnd, m.outputOf
-	all, err := o.start(ctx, at)
+	over := make(chan struct{})
+	var beside sync.WaitGroup
+	attending, leave := context.WithCancel(ctx)
+	defer beside.Wait()
+	defer leave() // what ranks have left running ends too
+	o.grouped = func(group uint32) {
+		for _, n := range a.All { // ranks may spawn on other nodes
+			beside.Go(func() { attendGroup(attending, n, m.Session, group) })
+		}
+	}
+	all, early, err := m.startInSession(ctx, o, at)
 	if err != nil {
 		if errors.Is(err, code.NoSuchSession) {
 			err = serve.Flag("session", m.Session, err)
@@ -43,9 +58,10 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 		return errors.Join(err, o.undo(ctx, all))
 	}
 	p := &signalForwarder{a: a, session: m.Session, group: all[0].p.GetGroup()}
-	m.kill = func(s syscall.Signal) { p.send(ctx, s) }
-	over := make(chan struct{})
-	var beside sync.WaitGroup
+	m.kill = func(s syscall.Signal) { p.send(attending, s) }
+	for _, s := range early {
+		m.noteSignal(s, true)
+	}
 	m.out.broken = func(name string, err error) {
 		beside.Go(func() { o.unread(ctx, p, over, name, err) })
 	}
@@ -70,10 +86,62 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 			stop(nil)
 		})
 	}
-	defer beside.Wait()
 	defer close(over)
 	_, err = o.wait(ctx, all, m.out)
 	return err
+}
+
+// startInSession starts the ranks. A signal that ends the job ends the start: a node may take long to
+// answer. It returns the signals that the ranks get once they run.
+func (m *mpiRun) startInSession(ctx context.Context, o *runOptions, at []*ask.Node) (all []started, early []os.Signal, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	begun, heard := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(heard)
+		for {
+			select {
+			case s := <-m.told:
+				n, _ := s.(syscall.Signal)
+				if isUserSignal(n) {
+					early = append(early, s)
+					continue
+				}
+				m.mu.Lock()
+				m.by = n
+				m.mu.Unlock()
+				stop()
+				return
+			case <-begun:
+				return
+			}
+		}
+	}()
+	all, err = o.start(ctx, at)
+	close(begun)
+	<-heard
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.by == 0 {
+		return all, early, err
+	}
+	if err == nil {
+		err = fmt.Errorf("%d ranks had begun", len(all))
+	}
+	return all, nil, &serve.StatusError{Status: 128 + int(m.by), Err: fmt.Errorf("%s while ranks were started, they are ended: %w", signalName(int(m.by)), err)}
+}
+
+// attendGroup attends to a run group on a node: when all such calls have ended, also because this tool
+// was killed, the node ends the group.
+func attendGroup(ctx context.Context, n *ask.Node, session string, group uint32) {
+	const again = 100 * time.Millisecond
+	for ctx.Err() == nil {
+		_, err := n.Client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: session, Group: group}))
+		if err = ask.ErrorOf(n, err); errors.Is(err, code.NoSuchSession) || errors.Is(err, code.NoSuchProcess) {
+			return // or it is older than leases
+		}
+		timeout.Sleep(ctx, again)
+	}
 }
 
 // placeInSession says on which node each rank runs, and has the options say of which group it is.
@@ -147,6 +215,7 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 		variables = append(variables, []byte(v))
 	}
 	r.Env = slices.Concat(variables, r.GetEnv())
+	r.Bound = true
 	if rank == m.Stdin {
 		r.Input, r.Follow = true, false
 	}

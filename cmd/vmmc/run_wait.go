@@ -34,11 +34,14 @@ type runOptions struct {
 	request *nodev1.RunRequest
 
 	// Set for a job of mpirun. adapt changes the request for process i, output says where its output
-	// goes, begun is called when it has been started, and ended when it has ended.
+	// goes, begun is called when it has been started, and ended when it has ended. grouped is told the
+	// run group before a second process is started.
 	adapt  func(i int, r *nodev1.RunRequest)
 	output func(i int) (to ask.Output, flush func() error)
 	begun  func()
 	ended  func(i, status int)
+
+	grouped func(group uint32)
 }
 
 // started is a process that runs.
@@ -141,6 +144,9 @@ func (o *runOptions) start(ctx context.Context, at []*ask.Node) ([]started, erro
 	first, err := o.one(ctx, at[0], 0, 0)
 	if err != nil {
 		return nil, err
+	}
+	if o.grouped != nil {
+		o.grouped(first.p.GetGroup())
 	}
 	all := make([]started, o.count)
 	errs := make([]error, o.count)
