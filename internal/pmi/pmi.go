@@ -53,9 +53,26 @@ func New(rw io.ReadWriteCloser, rank int) (*Client, error) {
 	return c, nil
 }
 
-// Put stores a value, which the other ranks find after their [Client.Fence]. Neither text has spaces,
-// "=" or ";".
+// ErrText is the error of a key or a value that the protocol cannot carry.
+var ErrText = errors.New("it is no text of 1 to 1024 printable ASCII characters without space, \"=\" and \";\"")
+
+// maxText bounds a value: hydra takes no longer one.
+const maxText = 1024
+
+// check refuses a text that a launcher would take for the end of the command.
+func check(what, text string) error {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '=' || r == ';' }
+	if text == "" || len(text) > maxText || strings.ContainsFunc(text, bad) {
+		return fmt.Errorf("pmi: %s %.100q: %w", what, text, ErrText)
+	}
+	return nil
+}
+
+// Put stores a value, which the other ranks find after their [Client.Fence].
 func (c *Client) Put(key, value string) (err error) {
+	if err := errors.Join(check("key", key), check("value", value)); err != nil {
+		return err
+	}
 	if c.version == 2 {
 		_, err = c.ask("kvs-put", "kvs-put-response", "key", key, "value", value)
 	} else {
@@ -76,6 +93,9 @@ func (c *Client) Fence() (err error) {
 
 // Get finds a value of any rank.
 func (c *Client) Get(key string) (string, error) {
+	if err := check("key", key); err != nil {
+		return "", err
+	}
 	var a map[string]string
 	var err error
 	if c.version == 2 {
@@ -164,8 +184,8 @@ func (c *Client) read(framed bool) (map[string]string, error) {
 	if _, err := io.ReadFull(c.in, length); err != nil {
 		return nil, err
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(string(length)))
-	if err != nil || n < 0 || n > maxMessage {
+	n, err := strconv.ParseUint(strings.TrimSpace(string(length)), 10, 32) // no sign
+	if err != nil || n > maxMessage {
 		return nil, fmt.Errorf("%q is no length of a message", length)
 	}
 	text := make([]byte, n)
