@@ -29,6 +29,9 @@ var otherLaunchers = []string{pmiSize, "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "SLU
 // launched reports whether a launcher that speaks PMI has started several ranks. It fails if a
 // launcher has that does not.
 func launched() (bool, error) {
+	if env.Get(nodeproto.SizeEnv) == "1" { // vmmc mpirun has started one rank, perhaps below a launcher
+		return false, nil
+	}
 	if n, err := strconv.Atoi(env.Get(pmiSize)); err == nil && n > 1 && env.Get(pmiFD) != "" {
 		return true, nil
 	}

@@ -210,6 +210,9 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 	if m.EnvAll {
 		own = slices.Concat(slices.DeleteFunc(env.All(), func(v string) bool { return strings.HasPrefix(v, "VMMC") }), own)
 	}
+	if len(m.ranks) == 1 {
+		own = append(own, oneRankEnv()...)
+	}
 	variables := make([][]byte, 0, len(own))
 	for _, v := range own {
 		variables = append(variables, []byte(v))

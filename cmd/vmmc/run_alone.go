@@ -351,6 +351,8 @@ func (a *aloneRun) environ(p *aloneProgram, rank int) []string {
 	if len(a.expected) > 0 {
 		own = append(own, nodeproto.TokenEnv+"="+a.expected[rank].Token)
 		own = append(own, groupEnv(a.group, rank)...)
+	} else if a.ended != nil {
+		own = append(own, oneRankEnv()...)
 	}
 	return own
 }

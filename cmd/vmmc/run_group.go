@@ -55,6 +55,12 @@ func (g *runGroup) member(i int) (env [][]byte, name string) {
 	return env, g.MemberName(rank)
 }
 
+// oneRankEnv is what the program of a job of one rank finds. It tells the rank from one of a launcher
+// below which this tool runs, and whose variables it has too.
+func oneRankEnv() []string {
+	return []string{nodeproto.RankEnv + "=0", nodeproto.SizeEnv + "=1"}
+}
+
 // groupEnv is what the program of a rank finds.
 func groupEnv(g nodeproto.Group, rank int) []string {
 	return []string{

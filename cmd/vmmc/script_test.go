@@ -52,6 +52,8 @@ func TestScripts(t *testing.T) {
 			switch cond {
 			case "mounts":
 				return mounts(), nil
+			case "root":
+				return os.Getuid() == 0, nil
 			case "race":
 				return testutil.Slow > 1, nil
 			}
