@@ -11,7 +11,7 @@ import (
 // the requests' slots, which the next ones use again, and nothing for a communicator.
 func TestManyRequestsAndContexts(t *testing.T) {
 	const contexts, requests, size = 1000, 10_000, 600
-	for _, w := range ways[:2] {
+	for _, w := range alone {
 		t.Run(w.name, func(t *testing.T) {
 			es := job(t, w, 2)
 			a, b := es[0], es[1]
@@ -82,7 +82,7 @@ func TestFloodOfAGigabyte(t *testing.T) {
 	if race {
 		t.Skip("the race detector makes copies slow: TestFlood is shorter")
 	}
-	for _, w := range ways[:2] {
+	for _, w := range alone {
 		t.Run(w.name, func(t *testing.T) {
 			const size, n = 1 << 20, 2048 // every second one has 8 bytes
 			long, short := fill(size, 1), fill(8, 2)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,10 @@ type Engine struct {
 	rank, size int
 	modules    []Module
 	gone       func(rank int, err error)
-	polled     []Port  // those that are worth to poll
-	others     []*peer // with a port
+	polled     []Port     // those that are worth to poll
+	words      bool       // reports whether words tell of packets of some of these
+	awaiters   []*awaiter // of the modules that are in use
+	others     []*peer    // with a port
 
 	// Which goroutine notices what:
 	//   - A packet that arrives is taken by a waiter that polls. When waiters have polled since the
@@ -46,6 +49,10 @@ type Engine struct {
 	//     one of the two sees the other.
 	//   - Waiters that poll do not notice that a rank has ended. The progress goroutine does: at once
 	//     while it waits for words, and each lookAgain otherwise, but for the case above.
+	//   - No words tell of the packets of a module that is an Awaiter. Waiters that poll have it step. A
+	//     goroutine for each such module takes what arrives otherwise. It sleeps for lookAgain when
+	//     waiters have polled since it last looked, and none is parked or looking (await). Waiters of
+	//     its packets do not look, unless the words of other modules are worth to poll.
 	//   - release sets ending, and then waits until pollers is 0. A waiter that polls counts itself in
 	//     pollers, and then looks at ending. So none reads words of a ring that is closed.
 	polls   atomic.Uint32 // how often waiters have polled
@@ -81,12 +88,13 @@ type Engine struct {
 
 // peer is another rank, or this one.
 type peer struct {
-	e    *Engine
-	rank int
-	name string // the process
-	port Port
-	err  error       // why it is gone
-	gone atomic.Bool // reports whether err is set, for those that do not have the lock
+	e      *Engine
+	rank   int
+	name   string // the process
+	port   Port
+	module string      // its name
+	err    error       // why it is gone
+	gone   atomic.Bool // reports whether err is set, for those that do not have the lock
 
 	sent  uint32 // cells of eager messages that were sent to it
 	acked uint32 // of these, cells that it has matched
@@ -107,20 +115,58 @@ type peer struct {
 type offer struct {
 	Version uint32
 	Forced  uint32
-	IDs     [2]uint32
+	IDs     [len(moduleNames)]uint32
 }
 
-const version = 2
+const version = 3
 
 // Options are those of an engine.
 type Options struct {
-	// Module is "shm", "tcp", or "" for the best one of each pair of ranks.
+	// Module is "shm", "tcp", "via", or "" for the best one of each pair of ranks. Two of them, with a
+	// comma between, are one for the ranks of a node, and one for those of different nodes.
 	Module string
 	// Gone is called for each rank that is gone without Finish, on a goroutine of its own.
 	Gone func(rank int, err error)
 }
 
-var moduleNames = [...]string{"shm", "tcp"}
+var moduleNames = [...]string{"shm", "tcp", "via"}
+
+// The modules' places in that list.
+const (
+	moduleShm = iota
+	moduleTCP
+	moduleVIA
+)
+
+// choice is which modules ranks use: those of the same node, and those of different ones.
+type choice struct {
+	near, far int
+	forced    bool
+}
+
+// code is what ranks tell each other of their choices.
+func (c choice) code() uint32 {
+	if !c.forced {
+		return 0
+	}
+	return uint32(1 | c.near<<8 | c.far<<16)
+}
+
+// choose takes what the option or the environment says.
+func choose(module string) (choice, error) {
+	if module == "" {
+		return choice{near: moduleShm, far: moduleTCP}, nil
+	}
+	near, far, two := strings.Cut(module, ",")
+	if !two {
+		far = near
+	}
+	c := choice{slices.Index(moduleNames[:], near), slices.Index(moduleNames[:], far), true}
+	if c.near < 0 || c.far < 0 {
+		return c, Fail(ErrArg, "module", "there is no module %q: choose %q, or two of them as \"shm,via\"", module, moduleNames)
+	}
+	return c, nil
+}
 
 // Start makes a rank of each member of the group. It is a collective of the group. Without a process
 // and a group it makes a job of one rank, which needs no node.
@@ -129,17 +175,14 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 	if g != nil {
 		e.rank, e.size = g.Rank(), g.Size()
 	}
-	forced := -1
-	for i, name := range moduleNames {
-		if o.Module == name {
-			forced = i
-		}
-	}
-	if o.Module != "" && forced < 0 {
-		return nil, Fail(ErrArg, "module", "there is no module %q: choose %q", o.Module, moduleNames)
+	chosen, err := choose(o.Module)
+	if err != nil {
+		return nil, err
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	e.modules = []Module{newRingModule(e, moduleNames[0], true), newRingModule(e, moduleNames[1], false)}
+	e.modules = []Module{
+		newRingModule(e, moduleNames[moduleShm], true), newRingModule(e, moduleNames[moduleTCP], false), newViaModule(e),
+	}
 	e.requests = make([]slot, 1) // index 0 is none
 	defer func() {
 		if err != nil {
@@ -149,35 +192,35 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 	if err := e.q.init(p, e.size); err != nil {
 		return nil, &Error{ErrOther, "", err}
 	}
-	if err := e.connect(ctx, forced); err != nil {
+	if err := e.connect(ctx, chosen); err != nil {
 		return nil, err
+	}
+	for _, a := range e.awaiters {
+		e.run.Go(func() { e.await(a) })
 	}
 	e.run.Go(e.progress)
 	return e, nil
 }
 
 // uses returns which module a pair of ranks uses, by the node of the other one.
-func (e *Engine) uses(rank, forced int) int {
-	if forced >= 0 {
-		return forced
-	}
+func (e *Engine) uses(rank int, c choice) int {
 	if e.g.Node(rank) == e.p.Node() {
-		return 0
+		return c.near
 	}
-	return 1
+	return c.far
 }
 
 // connect connects this rank to all others.
-func (e *Engine) connect(ctx context.Context, forced int) error {
-	mine := offer{Version: version, Forced: uint32(forced + 1)}
+func (e *Engine) connect(ctx context.Context, chosen choice) error {
+	mine := offer{Version: version, Forced: chosen.code()}
 	for rank := range e.size {
 		pr := &peer{e: e, rank: rank}
 		e.peers = append(e.peers, pr)
 		if rank == e.rank {
 			continue // it has no port
 		}
-		i := e.uses(rank, forced)
-		if i == 0 && e.g.Node(rank) != e.p.Node() {
+		i := e.uses(rank, chosen)
+		if i == moduleShm && e.g.Node(rank) != e.p.Node() {
 			return Fail(ErrArg, "module", "rank %d is on node %v, which module shm does not reach: choose tcp, or none", rank, e.g.Node(rank))
 		}
 		if mine.IDs[i] == 0 {
@@ -195,6 +238,11 @@ func (e *Engine) connect(ctx context.Context, forced int) error {
 	if err != nil {
 		return &Error{ErrOther, "", err}
 	}
+	for i, m := range e.modules {
+		if a, ok := m.(Awaiter); ok && mine.IDs[i] != 0 {
+			e.awaiters = append(e.awaiters, &awaiter{Awaiter: a, wakeUp: make(chan struct{}, 1)})
+		}
+	}
 	errs := make([]error, e.size)
 	room := make(chan struct{}, 16)
 	var wg sync.WaitGroup
@@ -209,19 +257,18 @@ func (e *Engine) connect(ctx context.Context, forced int) error {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			errs[rank] = e.connectTo(ctx, rank, e.uses(rank, forced), o)
+			errs[rank] = e.connectTo(ctx, rank, e.uses(rank, chosen), o)
 		})
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return &Error{ErrOther, "", err}
 	}
-	for _, pr := range e.peers {
-		if pr.port != nil && pr.port.Polled() {
+	for _, pr := range e.others {
+		if pr.port.Polled() {
 			e.polled = append(e.polled, pr.port)
-		}
-		if pr.port != nil {
-			e.others = append(e.others, pr)
+			_, awaits := e.modules[e.uses(pr.rank, chosen)].(Awaiter)
+			e.words = e.words || !awaits
 		}
 	}
 	// A rank that is first here could send before another one has begun to look: the ring holds it.
@@ -235,9 +282,16 @@ func (e *Engine) connectTo(ctx context.Context, rank, module int, o offer) error
 		return err
 	}
 	pr.name = id.String()
-	if pr.port, err = e.modules[module].Connect(ctx, rank, o.IDs[module], pr); err != nil {
-		return fmt.Errorf("connect to rank %d by module %s: %w", rank, e.modules[module].Name(), err)
+	pr.module = e.modules[module].Name()
+	port, err := e.modules[module].Connect(ctx, rank, o.IDs[module], pr)
+	if err != nil {
+		return fmt.Errorf("connect to rank %d by module %s: %w", rank, pr.module, err)
 	}
+	// A module that connects later may have packets of it already.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pr.port = port
+	e.others = append(e.others, pr)
 	return nil
 }
 
@@ -249,8 +303,8 @@ func (e *Engine) Size() int { return e.size }
 
 // Module is the name of the module that this rank uses with another one: "self" with itself.
 func (e *Engine) Module(rank int) string {
-	if r, ok := e.peers[rank].port.(*ring); ok {
-		return r.m.name
+	if name := e.peers[rank].module; name != "" {
+		return name
 	}
 	return "self"
 }
@@ -383,8 +437,52 @@ func (e *Engine) news() bool {
 	return false
 }
 
-// attend has the progress goroutine wait for words, unless a waiter does.
+// awaiter is a module of which a goroutine takes what arrives while no waiter polls.
+type awaiter struct {
+	Awaiter
+	timed  atomic.Bool   // reports whether the goroutine sleeps for lookAgain, or is about to
+	wakeUp chan struct{} // ends that sleep
+}
+
+// await takes the packets of a module that no words tell of.
+func (e *Engine) await(a *awaiter) {
+	timer := time.NewTimer(lookAgain)
+	defer timer.Stop()
+	for polls := e.polls.Load(); e.ctx.Err() == nil; {
+		a.timed.Store(true)
+		if now := e.polls.Load(); now != polls && e.parked.Load() == 0 && !e.looking.Load() {
+			polls = now
+			timer.Reset(lookAgain)
+			select {
+			case <-timer.C:
+			case <-a.wakeUp:
+			case <-e.ctx.Done():
+			}
+			a.timed.Store(false)
+		} else {
+			a.timed.Store(false)
+			if err := a.Await(e.ctx); err != nil {
+				return // the engine or the module ends
+			}
+		}
+		e.mu.Lock()
+		e.pollAll()
+		e.failEnded()
+		e.mu.Unlock()
+	}
+}
+
+// attend has the goroutines of modules that are awaited take what arrives, and the progress goroutine
+// wait for words, unless a waiter does.
 func (e *Engine) attend() {
+	for _, a := range e.awaiters {
+		if a.timed.Load() {
+			select {
+			case a.wakeUp <- struct{}{}:
+			default:
+			}
+		}
+	}
 	if e.timed.Load() && !e.looking.Load() {
 		e.wakeProgress()
 	}
@@ -403,6 +501,9 @@ func (e *Engine) spin(done func() bool) bool {
 	e.pollers.Add(1)
 	defer e.pollers.Add(-1)
 	for i := 0; i < spins && !e.ending.Load(); i++ {
+		for _, a := range e.awaiters {
+			a.Step()
+		}
 		for _, port := range e.polled {
 			if port.News() {
 				e.mu.Lock()
@@ -424,6 +525,9 @@ func (e *Engine) spin(done func() bool) bool {
 func (e *Engine) pollAll() {
 	if e.closed {
 		return
+	}
+	for _, a := range e.awaiters {
+		a.Step()
 	}
 	for _, pr := range e.peers {
 		if pr.port == nil || pr.err != nil || !pr.port.News() {

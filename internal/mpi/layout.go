@@ -29,10 +29,17 @@ import "encoding/binary"
 //	24  bytes of the message, u64
 //	32  the sender's request, u32
 //	36  the receiver's request, u32
-//	40  taken, as in the lane, u32
+//	40  taken, as in the lane, u32; module via: the receives for this rank's packets that were posted again
 //	44  matched: cells of the opposite direction whose messages were matched, modulo 2^32
-//	48  number of the packet on this lane, modulo 2^32, u32
+//	48  number of the packet on this lane, or of this connection, modulo 2^32, u32
 //	52  12 bytes of 0
+//
+// # Presence: what module via exports for all other ranks
+//
+//	0   magic, 8 bytes
+//	8   ranks of the job, u32
+//	16  key, u64: a rank that asks for a connection names it
+//	64  a word for each rank: not 0 when that rank takes no packets of this one any more. 64 bytes each.
 //
 // # Match queues: two lists in each bucket, over entries of 64 bytes, in chunks
 //
@@ -66,6 +73,10 @@ const (
 	headOff  = 64
 	takenOff = 128
 	laneHead = 4096
+
+	keyAt       = 16
+	presenceAt  = 64
+	presenceLen = 64
 
 	packetAlign = 64
 	headerSize  = 64
@@ -121,6 +132,7 @@ const (
 	kindNoop      // nothing but the header's counters
 	kindWithdraw  // the sender takes an RTS back, unless it was matched
 	kindWithdrawn // the receiver has forgotten that RTS: no receive has matched it
+	kindCredit    // module via: nothing but the receives that were posted again
 )
 
 // flagDiscard in a CTS says that the receiver takes no data: its buffer is too short.

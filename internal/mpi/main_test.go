@@ -36,11 +36,29 @@ type way struct {
 	nodes  int
 }
 
-// ways are each module alone, and both in one job.
-var ways = []way{{"shm", "shm", 1}, {"tcp", "tcp", 1}, {"tcp over two nodes", "tcp", 2}, {"mixed over two nodes", "", 2}}
+// ways are each module alone, and several in one job.
+var ways = []way{
+	{"shm", "shm", 1},
+	{"tcp", "tcp", 1},
+	{"tcp over two nodes", "tcp", 2},
+	{"mixed over two nodes", "", 2},
+	{"via", "via", 1},
+	{"via over two nodes", "via", 2},
+	{"shm and via over two nodes", "shm,via", 2},
+	{"via and tcp over two nodes", "via,tcp", 2},
+}
+
+// alone are the ways with one module and one node.
+var alone = []way{ways[0], ways[1], ways[4]}
+
+// rings are the ways whose modules are rings.
+var rings = ways[:4]
 
 // overWays runs a test for each way.
-func overWays(t *testing.T, f func(t *testing.T, w way)) {
+func overWays(t *testing.T, f func(t *testing.T, w way)) { eachWay(t, ways, f) }
+
+// eachWay runs a test for some ways.
+func eachWay(t *testing.T, ways []way, f func(t *testing.T, w way)) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) { f(t, w) })
 	}
@@ -107,6 +125,19 @@ func job(t testing.TB, w way, size int) []*Engine {
 		t.FailNow()
 	}
 	return es
+}
+
+// block has a port take no packets, until unblock is called.
+func block(port Port) (unblock func()) {
+	if r, ok := port.(*ring); ok {
+		stalled := r.stalled
+		r.stalled = true
+		return func() { r.stalled = stalled }
+	}
+	p := port.(*viaPort)
+	sent := p.sent
+	p.sent = p.acked + prepost
+	return func() { p.sent = sent }
 }
 
 // each runs f for all ranks at the same time. Where it fails the contexts of the others end.

@@ -42,9 +42,13 @@ const (
 func TestModel(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
-			size := map[string]int{"shm": 8, "tcp": 3, "": 4}[w.module]
-			if w.nodes == 2 && w.module == "tcp" {
+			size := map[string]int{"shm": 8, "tcp": 3, "via": 4, "via over two nodes": 3}[w.name]
+			switch {
+			case size > 0:
+			case w.module == "tcp":
 				size = 2
+			default:
+				size = 4
 			}
 			es := job(t, w, size)
 			round := 0

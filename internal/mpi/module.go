@@ -15,7 +15,7 @@ import (
 //	pt_fsend, pt_queuedsend       Port.Send
 //	pt_frecv, pt_uirecv           Port.Poll, which gives a Sink what has arrived
 //	pt_progress_nblk              Port.Poll and Port.News
-//	pt_getpolls                   Port.Watches
+//	pt_getpolls                   Port.Watches, Awaiter
 type Module interface {
 	// Name is what the option and the environment call it.
 	Name() string
@@ -25,6 +25,15 @@ type Module interface {
 	Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error)
 	// Close gives back what Offer has made. All ports are closed before.
 	Close() error
+}
+
+// Awaiter is what a module is, too, if no words tell that packets have arrived. Step and Await are called
+// without the engine's lock, by several goroutines.
+type Awaiter interface {
+	// Step finds out what has arrived, so that the ports' News tell it. It never waits.
+	Step()
+	// Await is Step that waits until something has arrived, or the context or the module ends.
+	Await(ctx context.Context) error
 }
 
 // Sink takes packets. Data is valid until it returns. An error ends the connection.
@@ -38,9 +47,10 @@ type Port interface {
 	Send(h *Header, data []byte) bool
 	// Poll gives the sink what has arrived.
 	Poll() error
-	// News reports whether Poll has something to do.
+	// News reports whether Poll has something to do. It only reads atomics and words.
 	News() bool
-	// Watches are the words that change when there are news. They end with the connection.
+	// Watches are the words that change when there are news, or when the peer takes no packets any more.
+	// If the module is an Awaiter they tell of no packets. They end with the connection.
 	Watches() []vmmc.Watch
 	// Ended reports whether the connection has ended. All that arrives has arrived then.
 	Ended() bool
@@ -48,6 +58,9 @@ type Port interface {
 	Err() error
 	// Polled reports whether it is worth to poll: news are seen without a system call.
 	Polled() bool
+	// Eager reports whether a message of n bytes may be sent without asking the receiver. If not, the
+	// sender asks, and the message keeps its place.
+	Eager(n int) bool
 	// MaxPacket is the longest payload of a packet.
 	MaxPacket() int
 	// Refuse tells the peer that its packets are not taken any more: its Poll is an error then.

@@ -407,7 +407,8 @@ func (r *Request) await(ctx context.Context) error {
 
 // sleep waits until what the waiter waits for is over.
 func (e *Engine) sleep(ctx context.Context, w *waiter) error {
-	if len(e.polled) > 0 && e.looking.CompareAndSwap(false, true) {
+	if e.words && e.looking.CompareAndSwap(false, true) {
+		e.attend()
 		e.look(ctx, w)
 		e.stopLooking()
 	}

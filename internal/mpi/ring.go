@@ -151,6 +151,9 @@ type packet struct {
 // what the peer has taken and not told of.
 func (r *ring) MaxPacket() int { return min(32<<10, r.size/8) - headerSize }
 
+// Eager reports whether a message fits a packet. One that finds no room waits.
+func (r *ring) Eager(n int) bool { return n <= min(MaxEager, r.MaxPacket()) }
+
 // Polled reports whether the ring is in mapped memory.
 func (r *ring) Polled() bool { return r.m.mapped }
 

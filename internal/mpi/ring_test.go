@@ -11,7 +11,7 @@ import (
 // What a rank takes while its way back is stalled is told when the way back is free. Otherwise the
 // sender has no room for ever.
 func TestTakenWhileStalled(t *testing.T) {
-	overWays(t, func(t *testing.T, w way) {
+	eachWay(t, rings, func(t *testing.T, w way) {
 		es := job(t, w, 2)
 		a, b := es[0], es[1]
 		ctx := within(t)

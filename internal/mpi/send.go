@@ -122,7 +122,7 @@ func (e *Engine) startSend(r *Request, t *Target, pr *peer, buf []byte, mode Mod
 // eager sends a message at once, if there is room and the receiver has credit.
 func (pr *peer) eager(t *Target, buf []byte) bool {
 	n := cellsOf(len(buf))
-	if len(buf) > pr.maxEager() || pr.sent-pr.acked+n > window {
+	if !pr.port.Eager(len(buf)) || pr.sent-pr.acked+n > window {
 		return false
 	}
 	pr.h = Header{
@@ -134,8 +134,6 @@ func (pr *peer) eager(t *Target, buf []byte) bool {
 	pr.sent += n
 	return true
 }
-
-func (pr *peer) maxEager() int { return min(MaxEager, pr.port.MaxPacket()) }
 
 // send sends the packet of h, and with it what was matched.
 func (pr *peer) send(data []byte) bool {
@@ -204,7 +202,7 @@ func (pr *peer) pump() {
 func (pr *peer) sendEnvelope(r *Request) bool {
 	n := cellsOf(r.length)
 	h := Header{context: r.v.context, source: r.v.source, tag: r.v.tag, length: r.v.length}
-	if !r.sync && r.length <= pr.maxEager() && pr.sent-pr.acked+n <= window {
+	if !r.sync && pr.port.Eager(r.length) && pr.sent-pr.acked+n <= window {
 		h.kind = kindEager
 		pr.h = h
 		if !pr.send(r.buf) {

@@ -107,9 +107,7 @@ func TestCancelSend(t *testing.T) {
 		})
 		t.Run("no room", func(t *testing.T) {
 			a.mu.Lock()
-			ring := a.peers[1].port.(*ring)
-			stalled := ring.stalled
-			ring.stalled = true
+			unblock := block(a.peers[1].port)
 			s := a.newRequest(false)
 			a.startSend(s, a.to(1, 1), a.peers[1], fill(n, 1), Standard)
 			a.mu.Unlock()
@@ -117,7 +115,7 @@ func TestCancelSend(t *testing.T) {
 				t.Error("it is not cancelled once")
 			}
 			a.mu.Lock()
-			ring.stalled = stalled
+			unblock()
 			a.mu.Unlock()
 			if st, err := s.Wait(ctx); err != nil || !st.Cancelled {
 				t.Errorf("status %+v, %v", st, err)

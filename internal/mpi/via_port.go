@@ -1,0 +1,458 @@
+package mpi
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/timeout"
+	"github.com/vmmc-go/vmmc/via"
+)
+
+const (
+	// prepost is how many receives of a connection are posted before it is made: the credit of the peer
+	// (VIADEV_PREPOST_DEPTH).
+	prepost = 32
+	// preserve is how much of the credit is left to packets without payload, so that data never keeps
+	// answers from leaving (VIADEV_CREDIT_PRESERVE).
+	preserve = 10
+	// returnAt is how many receives are posted again before a packet of its own says so. That one takes
+	// no credit, so both sides can send it when neither has any.
+	returnAt = prepost / 2
+	// spares are receives for those packets. The peer has prepost/returnAt on their way at most: the
+	// next one tells of receives for packets that the peer sends when it has taken one. Twice as many
+	// are posted, because a receive is posted again after its packet was taken.
+	spares = 2 * prepost / returnAt
+	// vbufSize is the size of a packet's memory at both ends.
+	vbufSize = 16<<10 - 64
+)
+
+// The states of a port:
+//
+//	idle -- Send --> requesting --------------------> connected
+//	 |                   | rejected                      ^  |
+//	 |                   v                               |  v error, or the port is refused or closed
+//	 |                awaiting -- the peer's request ----'  ended
+//	 '--- the peer's request ----------------------------'
+//
+// Two ranks may request each other at the same time. The one with the lesser rank rejects, and its
+// own request is accepted.
+type portState uint8
+
+const (
+	portIdle portState = iota
+	portRequesting
+	portAwaiting
+	portConnected
+	portEnded
+)
+
+// vbuf is the memory of a packet, with its descriptor.
+type vbuf struct {
+	via.Descriptor
+
+	seg  [1]via.Segment
+	mem  *via.Memory
+	data []byte
+}
+
+// viaPort is what a rank has of another one by module via. Guarded by Engine.mu, but for the atomics.
+type viaPort struct {
+	m             *viaModule
+	rank          int
+	im            *vmmc.Import // of the presence
+	to            Sink
+	local, remote via.Address
+	refusal       vmmc.Word // not 0: the peer takes no packets of this rank
+	watches       []vmmc.Watch
+
+	state   portState
+	pending *via.Request // of the peer, while this rank requests
+	vi      *via.VI      // nil until it is first needed
+	err     error        // why the port has ended
+	cause   atomic.Pointer[via.AsyncError]
+
+	completed atomic.Uint32 // receives that are complete
+	taken     atomic.Uint32 // of these, those that Poll has taken. Stored under Engine.mu.
+	refused   atomic.Bool   // Refuse was called: what arrives is no news. Stored under Engine.mu.
+	receives  []vbuf        // in the order of their posts
+	next      int           // of receives: the next one that completes
+
+	number  uint32 // of the next packet that arrives
+	arrived uint32 // packets that took credit
+	again   uint32 // of these, those whose receives are posted again
+	told    uint32 // again when the peer was told
+
+	numbers  uint32 // of the next packet that is sent
+	sent     uint32 // packets that took credit
+	acked    uint32 // of these, those whose receives are posted again
+	free     []*vbuf
+	inFlight []*vbuf // SENDs, in their order
+	h        Header
+}
+
+// Polled reports true: Step looks at one word for each rank that is connected.
+func (p *viaPort) Polled() bool { return true }
+
+// MaxPacket is what a vbuf has beside the header.
+func (p *viaPort) MaxPacket() int { return vbufSize - headerSize }
+
+// Eager reports whether enough credit is left.
+func (p *viaPort) Eager(n int) bool {
+	return n <= min(MaxEager, p.MaxPacket()) && p.state == portConnected && p.credit() > preserve
+}
+
+// credit is how many packets the peer has posted receives for.
+func (p *viaPort) credit() uint32 { return prepost - (p.sent - p.acked) }
+
+// Ended reports whether the rank has ended. Poll finds out that a connection is lost.
+func (p *viaPort) Ended() bool {
+	select {
+	case <-p.im.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// Err is that of the presence's import.
+func (p *viaPort) Err() error { return p.im.Err() }
+
+// News reports whether packets have arrived, or the peer takes none.
+func (p *viaPort) News() bool {
+	return !p.refused.Load() && (p.completed.Load() != p.taken.Load() || p.refusal.Load() != 0)
+}
+
+// Watches is the word by which the peer refuses.
+func (p *viaPort) Watches() []vmmc.Watch { return p.watches }
+
+// Send posts a SEND, if there is credit. The first one has the connection made.
+func (p *viaPort) Send(h *Header, data []byte) bool {
+	switch p.state {
+	case portIdle:
+		p.state = portRequesting
+		p.m.tasks.Go(p.request)
+		return false
+	case portConnected:
+	case portRequesting, portAwaiting, portEnded:
+		return false
+	}
+	need := uint32(1)
+	if len(data) > 0 {
+		need += preserve
+	}
+	if p.credit() < need || !p.post(h, data) {
+		return false
+	}
+	p.sent++
+	return true
+}
+
+// post posts a SEND. It reports false if there is no memory for it.
+func (p *viaPort) post(h *Header, data []byte) bool {
+	v := p.vbuf()
+	if v == nil {
+		return false
+	}
+	h.size, h.taken, h.number = uint32(len(data)), p.again, p.numbers
+	h.encode(v.data)
+	n := headerSize + copy(v.data[headerSize:], data)
+	v.seg[0] = v.mem.Segment(0, n)
+	v.Segments = v.seg[:]
+	if err := p.vi.PostSend(&v.Descriptor); err != nil {
+		p.end(fmt.Errorf("post a SEND to rank %d: %w", p.rank, err))
+		return false
+	}
+	p.inFlight = append(p.inFlight, v)
+	p.numbers++
+	p.told = p.again
+	return true
+}
+
+// vbuf takes one of a SEND that is complete. There are as many as were ever under way.
+func (p *viaPort) vbuf() *vbuf {
+	for len(p.free) == 0 && len(p.inFlight) > 0 {
+		d, _ := p.vi.SendDone() // a failed one: the receives fail, too
+		if d == nil {
+			break
+		}
+		p.free = append(p.free, p.inFlight[0])
+		p.inFlight = append(p.inFlight[:0], p.inFlight[1:]...)
+	}
+	if n := len(p.free); n > 0 {
+		v := p.free[n-1]
+		p.free = p.free[:n-1]
+		return v
+	}
+	v := &vbuf{data: make([]byte, vbufSize)}
+	var err error
+	if v.mem, err = p.m.nic.Register(v.data, via.MemoryAttributes{Tag: p.m.tag}); err != nil {
+		p.end(fmt.Errorf("register memory for packets to rank %d: %w", p.rank, err))
+		return nil
+	}
+	return v
+}
+
+// Poll takes the packets that have arrived. They lie in memory of this process alone. It takes receives
+// that are not counted yet, too: another goroutine may be about to count them, and when the rank has
+// ended this is the last look. It does not step, because that would count the receives of other ports,
+// which nothing might poll then.
+func (p *viaPort) Poll() error {
+	for p.vi != nil {
+		d, _ := p.vi.ReceiveDone()
+		if d == nil {
+			break
+		}
+		v := &p.receives[p.next]
+		if d != &v.Descriptor {
+			return p.end(fmt.Errorf("package via has completed another receive of rank %d", p.rank))
+		}
+		p.taken.Add(1)
+		if d.Err() != nil {
+			return p.end(p.lost())
+		}
+		if p.next++; p.next == len(p.receives) {
+			p.next = 0
+		}
+		if err := p.take(v); err != nil {
+			return p.end(err)
+		}
+	}
+	switch {
+	case p.refusal.Load() != 0:
+		return p.end(p.violation("it takes no packets of this rank any more, because of an error that it has reported"))
+	case p.state == portEnded:
+		return p.err
+	}
+	return nil
+}
+
+// take takes a packet, and posts its receive again.
+func (p *viaPort) take(v *vbuf) error {
+	h := &p.h
+	if v.Length < headerSize {
+		return p.violation("a packet of %d bytes", v.Length)
+	}
+	h.decode(v.data)
+	n := h.taken - p.acked
+	switch {
+	case int(h.size) != v.Length-headerSize:
+		return p.violation("a packet of %d bytes with a payload of %d", v.Length, h.size)
+	case h.number != p.number:
+		return p.violation("packet %d, want %d", h.number, p.number)
+	case n > p.sent-p.acked:
+		return p.violation("it has taken %d packets of %d", int32(n), p.sent-p.acked)
+	}
+	p.number++
+	if h.kind == kindCredit {
+		if n == 0 || h.size > 0 {
+			return p.violation("a packet for credit with %d bytes returns %d", h.size, n)
+		}
+		if err := p.repost(v); err != nil {
+			return err
+		}
+		p.acked += n
+		return nil
+	}
+	p.acked += n
+	if p.arrived++; p.arrived-p.told > prepost {
+		return p.violation("it has sent %d packets without credit", p.arrived-p.told-prepost)
+	}
+	err := p.to.Deliver(h, v.data[headerSize:v.Length])
+	if err == nil {
+		err = p.repost(v)
+	}
+	if err != nil {
+		return err
+	}
+	if p.again++; p.again-p.told >= returnAt && p.state == portConnected {
+		h := Header{kind: kindCredit}
+		p.post(&h, nil)
+	}
+	return nil
+}
+
+func (p *viaPort) repost(v *vbuf) error {
+	if err := p.vi.PostReceive(&v.Descriptor); err != nil {
+		return fmt.Errorf("post a receive for packets of rank %d: %w", p.rank, err)
+	}
+	return nil
+}
+
+// end ends the port with an error, and returns that.
+func (p *viaPort) end(err error) error {
+	if p.state != portEnded {
+		p.state, p.err = portEnded, err
+	}
+	return p.err
+}
+
+// lost is the error of a connection that is lost.
+func (p *viaPort) lost() error {
+	err := errors.New("the connection of module via is lost")
+	if a := p.cause.Load(); a != nil && a.Err != nil {
+		err = fmt.Errorf("%w: %w", err, a.Err)
+	} else if a != nil {
+		err = fmt.Errorf("%w: %v", err, a.Code)
+	}
+	return &vmmc.Error{Op: "take packets of module via", Peer: p.im.Exporter().String(), Code: vmmc.ErrPeerGone, Err: err}
+}
+
+func (p *viaPort) violation(format string, args ...any) error {
+	return &vmmc.Error{
+		Op: "take packets of module via", Peer: p.im.Exporter().String(), Code: vmmc.ErrProtocol,
+		Err: fmt.Errorf(format, args...),
+	}
+}
+
+// Refuse ends the connection, and tells the peer by its presence, also if there is no connection.
+func (p *viaPort) Refuse() {
+	if p.refused.Swap(true) {
+		return
+	}
+	_ = p.end(errors.New("this rank takes no packets of it any more"))
+	word := binary.NativeEndian.AppendUint32(nil, 1)
+	vi := p.vi
+	p.m.tasks.Go(func() {
+		_ = p.im.Send(p.m.ctx, word, presenceAt+p.m.e.rank*presenceLen) // an error: the peer has ended
+		if vi != nil {
+			_ = vi.Disconnect() // an error: a request is under way, which ends with the module
+		}
+	})
+}
+
+// Close ends the import of the presence. The connection ends with the module's NIC.
+func (p *viaPort) Close() error {
+	p.m.e.mu.Lock()
+	p.refused.Store(true)
+	_ = p.end(errors.New("the port is closed"))
+	p.m.e.mu.Unlock()
+	return p.im.Close()
+}
+
+// What follows makes the connection.
+
+// attributes are those of all VIs.
+func (m *viaModule) attributes() via.VIAttributes {
+	return via.VIAttributes{Level: via.ReliableDelivery, MaxTransferSize: vbufSize, Tag: m.tag}
+}
+
+// prepare makes the VI, and posts its receives.
+func (p *viaPort) prepare() error {
+	if p.vi != nil {
+		return nil
+	}
+	const n = prepost + spares
+	data := make([]byte, n*vbufSize)
+	mem, err := p.m.nic.Register(data, via.MemoryAttributes{Tag: p.m.tag})
+	if err != nil {
+		return err
+	}
+	vi, err := p.m.nic.NewVI(p.m.attributes(), nil, p.m.arrived)
+	if err != nil {
+		return errors.Join(err, mem.Deregister())
+	}
+	p.m.byVI.Store(vi, p)
+	p.vi, p.receives = vi, make([]vbuf, n)
+	for i := range p.receives {
+		v := &p.receives[i]
+		v.data = data[i*vbufSize:][:vbufSize]
+		v.seg[0] = mem.Segment(i*vbufSize, vbufSize)
+		v.Segments = v.seg[:]
+		if err := vi.PostReceive(&v.Descriptor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A request that finds nobody listening is made again after these times: the rank is about to end, and
+// its presence says so.
+const (
+	firstRetry = time.Millisecond
+	lastRetry  = 50 * time.Millisecond
+	// maxFailures is how many requests in a row may fail for want of resources.
+	maxFailures = 20
+)
+
+// request requests the connection until the peer accepts it, or requests it itself.
+func (p *viaPort) request() {
+	e := p.m.e
+	failures := 0
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		e.mu.Lock()
+		err := p.prepare()
+		vi := p.vi
+		e.mu.Unlock()
+		if err == nil {
+			_, err = vi.Connect(p.m.ctx, p.local, p.remote)
+		}
+		e.mu.Lock()
+		over := p.requested(err, &failures)
+		e.mu.Unlock()
+		if over || !timeout.Sleep(p.m.ctx, pause) {
+			return
+		}
+	}
+}
+
+// requested goes on from the outcome of a request. It reports whether that was the last one.
+func (p *viaPort) requested(err error, failures *int) bool {
+	theirs := p.pending
+	p.pending = nil
+	switch {
+	case p.state != portRequesting || p.Ended():
+		if theirs != nil {
+			_ = theirs.Reject()
+		}
+	case err == nil:
+		if theirs != nil {
+			_ = theirs.Reject()
+		}
+		p.state = portConnected
+		p.m.e.pumpAll()
+	case errors.Is(err, via.ErrReject): // the peer requests, too, or it refuses this rank, and says so
+		p.state = portAwaiting
+		if theirs != nil {
+			p.asked(theirs)
+		}
+	default:
+		if !errors.Is(err, via.ErrNoMatch) && !errors.Is(err, via.ErrNotReachable) {
+			*failures++
+		}
+		if *failures < maxFailures {
+			p.pending = theirs
+			return false
+		}
+		_ = p.end(fmt.Errorf("connect to rank %d by module via, at %v: %w", p.rank, p.remote, err))
+		p.m.e.peers[p.rank].fail(p.err)
+	}
+	return true
+}
+
+// asked answers the peer's request.
+func (p *viaPort) asked(r *via.Request) {
+	switch p.state {
+	case portRequesting:
+		if p.m.e.rank > p.rank && p.pending == nil { // the peer is about to reject this rank's
+			p.pending = r
+			return
+		}
+	case portIdle, portAwaiting:
+		err := p.prepare()
+		if err == nil {
+			err = r.Accept(p.vi)
+		}
+		if err == nil {
+			p.state = portConnected
+			p.m.e.pumpAll()
+			return
+		}
+		p.state = portIdle // this rank requests when it sends
+	case portConnected, portEnded:
+	}
+	_ = r.Reject() // an error: it was given up
+}
