@@ -58,7 +58,7 @@ func (c *Comm) Size() int { return len(c.ranks) }
 // Experimental: it may change in any release.
 func (c *Comm) Name() string { return c.name }
 
-// Module is the module by which this rank reaches another one: "shm", "tcp" or "self".
+// Module is the module by which this rank reaches another one: "shm", "tcp", "via" or "self".
 //
 // Experimental: it may change in any release.
 func (c *Comm) Module(rank int) (string, error) {

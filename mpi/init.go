@@ -16,8 +16,9 @@ import (
 	"github.com/vmmc-go/vmmc/internal/pmi"
 )
 
-// ModuleEnv is the environment variable that says which module all pairs of ranks use: "shm" or
-// "tcp". Without it ranks of one node use shm, and others tcp.
+// ModuleEnv is the environment variable that says which module all pairs of ranks use: "shm", "tcp"
+// or "via". Two of them with a comma between, as "shm,via", are one for the ranks of a node and one for
+// those of different nodes. Without it these are "shm,tcp".
 //
 // Experimental: it may change in any release.
 const ModuleEnv = "VMMC_MPI_MODULE"
@@ -34,7 +35,7 @@ type options struct {
 	gone   func(rank int, err error)
 }
 
-// WithModule has all pairs of ranks use one module, "shm" or "tcp", instead of what [ModuleEnv] says.
+// WithModule has all pairs of ranks use one module, or two, as [ModuleEnv] does, instead of what that says.
 // All ranks give the same.
 //
 // Experimental: it may change in any release.

@@ -38,8 +38,14 @@ type way struct {
 	nodes  int
 }
 
-// ways are each module alone, and both in one job.
-var ways = []way{{"shm", "shm", 1}, {"tcp", "tcp", 1}, {"mixed over two nodes", "", 2}}
+// ways are each module alone, and several in one job.
+var ways = []way{
+	{"shm", "shm", 1},
+	{"tcp", "tcp", 1},
+	{"mixed over two nodes", "", 2},
+	{"via", "via", 1},
+	{"shm and via over two nodes", "shm,via", 2},
+}
 
 // job makes the ranks of a job, each a process of its own of this program. They are finalized with
 // the test.

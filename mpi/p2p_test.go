@@ -60,7 +60,7 @@ func TestModules(t *testing.T) {
 	if _, err := mpi.Init(within(t)); !errors.Is(err, mpi.ErrArg) || !strings.Contains(err.Error(), `"mail"`) {
 		t.Errorf("an unknown module: %v", err)
 	}
-	for _, w := range []way{ways[0], ways[1], {"none", "", 1}} {
+	for _, w := range []way{ways[0], ways[1], ways[3], {"none", "", 1}} {
 		want := w.module
 		if want == "" {
 			want = "shm"
@@ -72,10 +72,12 @@ func TestModules(t *testing.T) {
 			}
 		}
 	}
-	cs := job(t, ways[2], 3)
-	for rank, want := range []string{"self", "shm", "tcp"} {
-		if got, err := cs[0].Module(rank); got != want || err != nil {
-			t.Errorf("%q with rank %d, want %q: %v", got, rank, want, err)
+	for w, far := range map[way]string{ways[2]: "tcp", ways[4]: "via"} {
+		cs := job(t, w, 3)
+		for rank, want := range []string{"self", "shm", far} {
+			if got, err := cs[0].Module(rank); got != want || err != nil {
+				t.Errorf("%q with rank %d, want %q: %v", got, rank, want, err)
+			}
 		}
 	}
 }

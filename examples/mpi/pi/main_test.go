@@ -15,7 +15,7 @@ func TestOutput(t *testing.T) {
 	if got, want := exampletest.Output(t), want(1); got != want {
 		t.Errorf("printed\n%swant\n%s", got, want)
 	}
-	for _, module := range []string{"", "shm", "tcp"} {
+	for _, module := range []string{"", "shm", "tcp", "via"} {
 		if got, want := exampletest.Ranks(t, 3, "VMMC_MPI_MODULE="+module), want(3); got != want {
 			t.Errorf("3 ranks and module %q printed\n%swant\n%s", module, got, want)
 		}

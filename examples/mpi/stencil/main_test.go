@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { testutil.Main(m) }
 // The result does not depend on the number of ranks, nor on the module.
 func TestOutput(t *testing.T) {
 	want := exampletest.Output(t)
-	for _, module := range []string{"shm", "tcp"} {
+	for _, module := range []string{"shm", "tcp", "via"} {
 		if got := exampletest.Ranks(t, 4, "VMMC_MPI_MODULE="+module); got != want {
 			t.Errorf("4 ranks and module %s printed\n%swant\n%s", module, got, want)
 		}
