@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -12,7 +13,7 @@ import (
 
 // 8 bytes there and back: messages, and Import.Send with Word.Wait beside it. One way is half.
 func BenchmarkThereAndBack(b *testing.B) {
-	for _, w := range ways[:3] {
+	for _, w := range append(slices.Clip(ways[:3]), ways[4:6]...) {
 		b.Run(w.name+"/mpi", func(b *testing.B) {
 			es := job(b, w, 2)
 			ctx := context.Background()
@@ -43,7 +44,9 @@ func BenchmarkThereAndBack(b *testing.B) {
 			_ = x.Send(ctx, to, no, Standard)
 			<-ended
 		})
-		b.Run(w.name+"/Send", func(b *testing.B) { benchSend(b, w) })
+		if w.module != "via" {
+			b.Run(w.name+"/Send", func(b *testing.B) { benchSend(b, w) })
+		}
 	}
 }
 
@@ -107,9 +110,13 @@ func benchSend(b *testing.B, w way) {
 
 // As many messages of 8 bytes there and back in all, by one pair of ranks and by four at the same time.
 func BenchmarkPairs(b *testing.B) {
-	for _, ranks := range []int{2, 8} {
-		b.Run(fmt.Sprint(ranks, " ranks"), func(b *testing.B) {
-			es := job(b, ways[0], ranks)
+	for _, c := range []struct {
+		ranks int
+		w     way
+	}{{2, ways[0]}, {8, ways[0]}, {2, ways[4]}, {8, ways[4]}} {
+		ranks := c.ranks
+		b.Run(fmt.Sprint(ranks, " ranks, ", c.w.name), func(b *testing.B) {
+			es := job(b, c.w, ranks)
 			each(b, es, func(ctx context.Context, e *Engine) error { // all have begun
 				return e.pingPong(ctx, 100)
 			})
@@ -118,6 +125,41 @@ func BenchmarkPairs(b *testing.B) {
 			each(b, es, func(ctx context.Context, e *Engine) error {
 				return e.pingPong(ctx, n)
 			})
+		})
+	}
+}
+
+// Long messages one way, with each module alone.
+func BenchmarkLong(b *testing.B) {
+	for _, w := range alone {
+		b.Run(w.name, func(b *testing.B) {
+			const n = 1 << 20
+			es := job(b, w, 2)
+			ctx := context.Background()
+			b.SetBytes(n)
+			each(b, es, func(ctx context.Context, e *Engine) error { return e.pingPong(ctx, 10) })
+			received := make(chan error, 1)
+			count := b.N
+			go func() {
+				in, from := make([]byte, n), es[1].from(0, 0)
+				for range count {
+					if _, err := es[1].Recv(ctx, from, in); err != nil {
+						received <- err
+						return
+					}
+				}
+				received <- nil
+			}()
+			out, to := make([]byte, n), es[0].to(1, 0)
+			b.ResetTimer()
+			for range count {
+				if err := es[0].Send(ctx, to, out, Standard); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := <-received; err != nil {
+				b.Fatal(err)
+			}
 		})
 	}
 }
