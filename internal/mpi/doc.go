@@ -8,6 +8,7 @@
 //   - which message a receive takes: queues.go, and Engine.startRecv in receive.go
 //   - what is sent when there is room, and in which order: peer.pump in send.go
 //   - what a module is: module.go; rings of packets, which modules shm and tcp are: ring.go
+//   - module via, and requests of other ranks: via.go; credit, and when ranks connect: via_port.go
 //   - how a waiter polls and sleeps: request.go; progress while none polls: engine.go
 //
 // docs/decisions/0031-mpi.md says why.

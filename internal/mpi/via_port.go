@@ -77,6 +77,7 @@ type viaPort struct {
 
 	completed atomic.Uint32 // receives that are complete
 	taken     atomic.Uint32 // of these, those that Poll has taken. Stored under Engine.mu.
+	broken    atomic.Bool   // reports whether the port has ended without a packet. Stored under Engine.mu.
 	refused   atomic.Bool   // Refuse was called: what arrives is no news. Stored under Engine.mu.
 	receives  []vbuf        // in the order of their posts
 	next      int           // of receives: the next one that completes
@@ -123,7 +124,7 @@ func (p *viaPort) Err() error { return p.im.Err() }
 
 // News reports whether packets have arrived, or the peer takes none.
 func (p *viaPort) News() bool {
-	return !p.refused.Load() && (p.completed.Load() != p.taken.Load() || p.refusal.Load() != 0)
+	return !p.refused.Load() && (p.broken.Load() || p.completed.Load() != p.taken.Load() || p.refusal.Load() != 0)
 }
 
 // Watches is the word by which the peer refuses.
@@ -163,7 +164,7 @@ func (p *viaPort) post(h *Header, data []byte) bool {
 	v.seg[0] = v.mem.Segment(0, n)
 	v.Segments = v.seg[:]
 	if err := p.vi.PostSend(&v.Descriptor); err != nil {
-		p.end(fmt.Errorf("post a SEND to rank %d: %w", p.rank, err))
+		p.breaks(fmt.Errorf("post a SEND to rank %d: %w", p.rank, err))
 		return false
 	}
 	p.inFlight = append(p.inFlight, v)
@@ -190,7 +191,7 @@ func (p *viaPort) vbuf() *vbuf {
 	v := &vbuf{data: make([]byte, vbufSize)}
 	var err error
 	if v.mem, err = p.m.nic.Register(v.data, via.MemoryAttributes{Tag: p.m.tag}); err != nil {
-		p.end(fmt.Errorf("register memory for packets to rank %d: %w", p.rank, err))
+		p.breaks(fmt.Errorf("register memory for packets to rank %d: %w", p.rank, err))
 		return nil
 	}
 	return v
@@ -288,6 +289,17 @@ func (p *viaPort) end(err error) error {
 		p.state, p.err = portEnded, err
 	}
 	return p.err
+}
+
+// breaks ends the port with an error that no packet tells of, and has the engine find it.
+func (p *viaPort) breaks(err error) {
+	_ = p.end(err)
+	p.broken.Store(true)
+	p.m.tasks.Go(func() {
+		p.m.e.mu.Lock()
+		defer p.m.e.mu.Unlock()
+		p.m.e.pollAll()
+	})
 }
 
 // lost is the error of a connection that is lost.
@@ -427,8 +439,7 @@ func (p *viaPort) requested(err error, failures *int) bool {
 			p.pending = theirs
 			return false
 		}
-		_ = p.end(fmt.Errorf("connect to rank %d by module via, at %v: %w", p.rank, p.remote, err))
-		p.m.e.peers[p.rank].fail(p.err)
+		p.breaks(fmt.Errorf("connect to rank %d by module via, at %v: %w", p.rank, p.remote, err))
 	}
 	return true
 }

@@ -329,6 +329,35 @@ func TestViaPollIsOfOnePort(t *testing.T) {
 	end(t, es)
 }
 
+// A rank that cannot be sent to for want of memory is gone, and its process is told.
+func TestViaWithoutMemory(t *testing.T) {
+	es := job(t, onlyVia, 3)
+	a, b := es[0], es[1]
+	lives(t, a, b)
+	m := a.modules[moduleVIA].(*viaModule)
+	p := a.viaPort(1)
+	a.mu.Lock()
+	p.free, p.inFlight = nil, nil // so the next packet takes memory
+	tag := m.tag
+	m.tag = nil // and package via refuses to register it
+	a.mu.Unlock()
+	r, err := a.Isend(a.to(1, 1), fill(8, 1), Standard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(within(t)); !isClass(err, ErrProcFailed) {
+		t.Errorf("a send: %v", err)
+	}
+	if _, err := b.Recv(within(t), b.from(0, 1), nil); !isClass(err, ErrProcFailed) {
+		t.Errorf("a receive at the other side: %v", err)
+	}
+	a.mu.Lock()
+	m.tag = tag
+	a.mu.Unlock()
+	lives(t, a, es[2])
+	end(t, es)
+}
+
 // What the option may say.
 func TestChooseModules(t *testing.T) {
 	for text, want := range map[string]choice{
