@@ -26,7 +26,17 @@ func (p plan) do(ctx context.Context) error {
 	if ctx == nil {
 		return fail(p.call, "ctx", ErrArg, "the context is nil")
 	}
-	return p.run(ctx, p.c.begin(p.call))
+	return p.execute(ctx, p.c.begin(p.call))
+}
+
+// execute runs the plan. The only rank of a communicator sends no message that fails if it is revoked.
+func (p plan) execute(ctx context.Context, r *round) error {
+	if len(p.c.ranks) == 1 {
+		if err := p.c.j.e.Usable(p.c.id); err != nil {
+			return wrap(p.call, err)
+		}
+	}
+	return p.run(ctx, r)
 }
 
 // round is a collective that is under way: its messages have a tag of their own.

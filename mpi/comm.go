@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
@@ -34,6 +35,9 @@ type Comm struct {
 
 	mu  sync.Mutex
 	seq uint32 // collectives that were begun. Guarded by mu.
+
+	agreements agreements
+	acked      atomic.Pointer[[]int] // ranks in the job whose end was acknowledged
 
 	layoutOnce sync.Once
 	laidOut    *layout // made by layout
@@ -98,6 +102,7 @@ func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engi
 	case source == ProcNull:
 		return s, false, nil
 	case source == AnySource:
+		s.Acked = c.ackedRanks()
 		return s, true, nil
 	case source < 0 || source >= len(c.ranks):
 		return s, false, c.badRank(call, "source", source)

@@ -30,6 +30,7 @@ const (
 	ErrOther      = Class(engine.ErrOther)      // MPI_ERR_OTHER
 	ErrPending    = Class(engine.ErrPending)    // MPI_ERR_PENDING: the context of a wait has ended, and the request goes on
 	ErrProcFailed = Class(engine.ErrProcFailed) // MPI_ERR_PROC_FAILED: a rank is gone
+	ErrRevoked    = Class(engine.ErrRevoked)    // MPI_ERR_REVOKED: the communicator is revoked
 	ErrGroup      = Class(engine.ErrGroup)      // MPI_ERR_GROUP
 	ErrCanceled   = Class(engine.ErrCanceled)   // none of MPI: the context has ended, and the call is over
 )
@@ -53,7 +54,7 @@ var classNames = map[Class]string{
 	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED", ErrGroup: "ERR_GROUP",
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
-	ErrLockType: "ERR_LOCKTYPE",
+	ErrLockType: "ERR_LOCKTYPE", ErrRevoked: "ERR_REVOKED",
 }
 
 // Error is the name of the class in MPI.

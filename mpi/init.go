@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,9 @@ type job struct {
 	unmapped bool
 	// Of a job that hydra or Slurm has started; nil otherwise.
 	launcher *pmi.Client
+	// last is the agreement by which the ranks that live end together. Guarded by lastMu.
+	lastMu sync.Mutex
+	last   *agreement
 	// over reports whether Finalize has ended the job.
 	over atomic.Bool
 }
@@ -139,6 +143,20 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	return newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD"), nil
 }
 
+// endContext is the context of the agreement by which ranks end together. No communicator has it.
+const endContext = 1 << 62
+
+// endTogether returns when all ranks that live have called it.
+func (j *job) endTogether(ctx context.Context) error {
+	j.lastMu.Lock()
+	defer j.lastMu.Unlock()
+	if j.last == nil {
+		all := newComm(j, endContext, j.e.Rank(), ranksTo(j.e.Size()), "the job")
+		j.last = all.newAgreement("MPI_Finalize", 0)
+	}
+	return j.last.run(ctx)
+}
+
 // Finalize ends MPI (MPI_Finalize). It waits until all ranks have called it. Before, all messages
 // must be received, and all requests waited for. After an error of the context call it again.
 //
@@ -148,7 +166,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	if ctx == nil {
 		return fail(call, "ctx", ErrArg, "the context is nil")
 	}
-	err := c.j.e.Finish(ctx)
+	err := c.j.e.Finish(ctx, c.j.endTogether)
 	if err != nil && ctx.Err() != nil {
 		return wrap(call, err)
 	}

@@ -15,11 +15,15 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/mpi"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-func TestMain(m *testing.M) { vmmctest.Main(m) }
+func TestMain(m *testing.M) {
+	pair.Step = atSteps.At
+	vmmctest.Main(m)
+}
 
 // bound is a guard against hanging.
 const bound = 3 * time.Minute

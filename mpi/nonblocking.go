@@ -14,7 +14,7 @@ func (p plan) start() (*Request, error) {
 // startRound begins the plan with messages of a tag that it has already.
 func (p plan) startRound(r *round) *Request {
 	q := p.c.j.e.NewGeneral()
-	go func() { q.EndGeneral(p.run(context.Background(), r)) }()
+	go func() { q.EndGeneral(p.execute(context.Background(), r)) }()
 	return &Request{q, p.call}
 }
 

@@ -162,3 +162,6 @@ check ok table
 for flag in NO_SUM NO_NEWER NO_VERSION ONE_HEAD IN_PLACE EARLY ANY_ORDER; do check broken table -D$flag; done
 check ok table -DCHAIN
 for flag in NO_MOVED NO_INHERIT NO_HOME NO_SET DROP_FIRST FILL_FIRST; do check broken table -DCHAIN -D$flag; done
+
+check ok agree
+for flag in NO_PASS FRESH NO_WAIT OLD; do check broken agree -D$flag; done

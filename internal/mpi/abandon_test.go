@@ -273,7 +273,7 @@ func TestFinishAfterAbandonedSend(t *testing.T) {
 		defer stop()
 		errs := make(chan error)
 		for _, e := range es {
-			go func() { errs <- e.Finish(limit) }()
+			go func() { errs <- e.Finish(limit, nil) }()
 		}
 		for range es {
 			if err := <-errs; err != nil {
@@ -340,7 +340,7 @@ func TestFinishGivenUpKnowsWhoIsGone(t *testing.T) {
 	ctx, stop := context.WithTimeout(within(t), 100*time.Millisecond)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.Finish(ctx) }()
+	go func() { done <- a.Finish(ctx, nil) }()
 	until(within(t), t, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.finishing })
 	a.loses(2)
 	if err := <-done; err == nil {

@@ -68,13 +68,15 @@ type Engine struct {
 	q         queues
 	peers     []*peer // by rank; the own one has no port
 	requests  []slot
-	freed     []uint32   // slots of requests that are over
-	pool      []*Request // of calls that have returned
-	waiters   []*waiter  // that are not in use
-	probers   []*Request // probes that wait
-	dead      int        // ranks that are gone
-	untold    []*peer    // those of which the program is told if Finish gives up
-	finishing bool       // reports whether ranks that end are no failure
+	freed     []uint32            // slots of requests that are over
+	pool      []*Request          // of calls that have returned
+	waiters   []*waiter           // that are not in use
+	probers   []*Request          // probes that wait
+	dead      int                 // ranks that are gone
+	failed    []int               // these, in the order in which this rank has noticed it
+	revoked   map[uint64]struct{} // communicators, by their contexts
+	untold    []*peer             // those of which the program is told if Finish gives up
+	finishing bool                // reports whether ranks that end are no failure
 	closed    bool
 
 	ctx  context.Context //nolint:containedctx // ends with the engine
@@ -105,6 +107,7 @@ type peer struct {
 	asked  int // envelopes without data that were sent to it, and that it has not answered
 	askers int // such envelopes of its that this rank has not answered
 
+	notices []notice   // revocations that wait for room: they leave before all else
 	control []Header   // packets without payload that wait for room
 	queue   []*Request // sends whose envelope has not left, in order
 	streams []*Request // sends whose data has not left
@@ -180,6 +183,7 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 		return nil, err
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.revoked = map[uint64]struct{}{}
 	e.modules = []Module{
 		newRingModule(e, moduleNames[moduleShm], true), newRingModule(e, moduleNames[moduleTCP], false), newViaModule(e),
 	}
@@ -332,7 +336,7 @@ func (e *Engine) GroupGone(group []int) error {
 	if e.dead == 0 {
 		return nil
 	}
-	return e.groupGone(group)
+	return e.groupGone(group, nil)
 }
 
 // NewContext returns a context that no rank has got before. The next one is the communicator's too.
@@ -577,6 +581,7 @@ func (pr *peer) fail(err error) {
 	pr.err = err
 	pr.gone.Store(true)
 	e.dead++
+	e.failed = append(e.failed, pr.rank)
 	switch {
 	case e.gone == nil:
 	case e.finishing: // it has ended as this rank is about to, unless Finish gives up
@@ -584,7 +589,7 @@ func (pr *peer) fail(err error) {
 	default:
 		go e.gone(pr.rank, e.errGone(pr.rank))
 	}
-	pr.control, pr.queue, pr.streams = nil, nil, nil
+	pr.notices, pr.control, pr.queue, pr.streams = nil, nil, nil, nil
 	if pr.port != nil && pr.port.Err() == nil { // it lives, and must not wait for this rank
 		pr.port.Refuse()
 	}
@@ -613,7 +618,10 @@ func (pr *peer) fail(err error) {
 // Finish waits until all ranks have called it, and ends the engine. What was sent before is
 // received before, but for sends that were given up before a receive has matched them. It may be
 // called again after an error of the context.
-func (e *Engine) Finish(ctx context.Context) error {
+//
+// Where a rank is gone, survivors waits until all others have called Finish. A rank that ends earlier
+// would be gone for those that go on.
+func (e *Engine) Finish(ctx context.Context, survivors func(ctx context.Context) error) error {
 	for {
 		e.mu.Lock()
 		if e.closed {
@@ -638,6 +646,9 @@ func (e *Engine) Finish(ctx context.Context) error {
 	var err error
 	if e.g != nil {
 		err = e.g.Barrier(ctx)
+	}
+	if err != nil && ctx.Err() == nil && survivors != nil {
+		_ = survivors(ctx) // the barrier's error is that of the call
 	}
 	if err != nil && ctx.Err() != nil {
 		e.mu.Lock()

@@ -26,6 +26,7 @@ const (
 	ErrPending
 	ErrProcFailed
 	ErrSession
+	ErrRevoked
 	ErrCanceled // no class of MPI: the context has ended, and the call is over
 )
 

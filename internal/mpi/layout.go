@@ -133,6 +133,7 @@ const (
 	kindWithdraw  // the sender takes an RTS back, unless it was matched
 	kindWithdrawn // the receiver has forgotten that RTS: no receive has matched it
 	kindCredit    // module via: nothing but the receives that were posted again
+	kindRevoke    // the communicator is revoked; payload: its ranks in the job, u32 each; none: all ranks
 )
 
 // flagDiscard in a CTS says that the receiver takes no data: its buffer is too short.

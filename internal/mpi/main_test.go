@@ -103,7 +103,7 @@ func job(t testing.TB, w way, size int) []*Engine {
 			if e.closed { // the test has finished it
 				return nil
 			}
-			return e.Finish(ctx)
+			return e.Finish(ctx, nil)
 		})
 		for _, g := range gs {
 			if err := g.Leave(within(t)); err != nil {

@@ -13,6 +13,7 @@ type Source struct {
 	Source  int   // rank in the communicator, or AnySource
 	Tag     int   // or AnyTag
 	Group   []int // ranks in the job, of the communicator
+	Acked   []int // those whose end does not fail a receive or a probe from AnySource
 	// Collective makes the receive fail if any rank of the group is gone.
 	Collective bool
 }
@@ -63,7 +64,11 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	if err := e.full(); err != nil {
 		return err
 	}
+	if err := e.usable(s.Context); err != nil {
+		return err
+	}
 	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
+	r.v.context = s.Context
 	r.setPeer(e.peerOf(s))
 	source, tag := int32(s.Source), int32(s.Tag)
 	if i := e.findUnexpected(s); i != 0 {
@@ -72,7 +77,7 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 		r.take(&v)
 		return nil
 	}
-	if err := e.sourceGone(r); err != nil {
+	if err := e.sourceGone(r, s.Acked); err != nil {
 		return err
 	}
 	r.register()
@@ -95,12 +100,12 @@ func (e *Engine) peerOf(s *Source) *peer {
 }
 
 // sourceGone is the error of a receive that no message comes for.
-func (e *Engine) sourceGone(r *Request) error {
+func (e *Engine) sourceGone(r *Request, acked []int) error {
 	switch {
 	case r.peer != nil && r.peer.err != nil:
 		return e.errGone(r.peer.rank)
 	case (r.peer == nil || r.whole) && e.dead > 0:
-		return e.groupGone(r.group)
+		return e.groupGone(r.group, acked)
 	}
 	return nil
 }
@@ -108,13 +113,13 @@ func (e *Engine) sourceGone(r *Request) error {
 // probeGone is sourceGone of a probe.
 func (e *Engine) probeGone(s *Source) error {
 	r := Request{peer: e.peerOf(s), group: s.Group, whole: s.Collective}
-	return e.sourceGone(&r)
+	return e.sourceGone(&r, s.Acked)
 }
 
-// groupGone is the error of a group with a rank that is gone.
-func (e *Engine) groupGone(group []int) error {
+// groupGone is the error of a group with a rank that is gone, and not in acked.
+func (e *Engine) groupGone(group, acked []int) error {
 	for _, rank := range group {
-		if e.peers[rank].err != nil {
+		if e.peers[rank].err != nil && !slices.Contains(acked, rank) {
 			return e.errGone(rank)
 		}
 	}
@@ -254,6 +259,8 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 		return pr.dataArrived(h, data)
 	case kindNoop:
 		return nil
+	case kindRevoke:
+		return pr.revocationArrived(h, data)
 	case kindWithdraw:
 		pr.withdrawn(h)
 		return nil
@@ -330,6 +337,10 @@ func (pr *peer) eagerArrived(h *Header, data []byte) error {
 		return pr.violation("an eager message of %d bytes in a packet of %d", h.length, len(data))
 	}
 	n := cellsOf(len(data))
+	if e.usable(h.context) != nil { // its sender did not know yet
+		pr.match(n)
+		return nil
+	}
 	i, err := pr.findPosted(h)
 	if err != nil {
 		return err
@@ -467,7 +478,7 @@ func (e *Engine) Probe(ctx context.Context, s *Source, take bool) (Status, *Mess
 		r.kind = mprobing
 	}
 	r.setPeer(e.peerOf(s))
-	if err := e.sourceGone(r); err != nil {
+	if err := e.sourceGone(r, s.Acked); err != nil {
 		e.mu.Unlock()
 		return Status{}, nil, err
 	}
@@ -506,6 +517,9 @@ func (e *Engine) probe(s *Source, take bool) (*Status, *Message, error) {
 	if e.closed {
 		return nil, nil, Fail(ErrOther, "", "MPI is finalized")
 	}
+	if err := e.usable(s.Context); err != nil {
+		return nil, nil, err
+	}
 	i := e.findUnexpected(s)
 	if i == 0 {
 		return nil, nil, nil
@@ -543,8 +557,13 @@ func (m *Message) Irecv(buf []byte) (*Request, error) {
 		return nil, err
 	}
 	m.taken = true
+	if err := e.usable(m.v.context); err != nil {
+		m.drop()
+		return nil, err
+	}
 	r := e.newRequest(false)
 	r.kind, r.state, r.buf = receiving, isPosted, buf
+	r.v.context = m.v.context
 	r.setPeer(e.peers[m.v.rank])
 	if r.peer.err != nil && m.v.kind == entryRTS {
 		return nil, e.errGone(m.v.rank)

@@ -94,12 +94,15 @@ func (e *Engine) target(t *Target) (*peer, error) {
 	if err := e.full(); err != nil {
 		return nil, err
 	}
+	if err := e.usable(t.Context); err != nil {
+		return nil, err
+	}
 	pr := e.peers[t.Rank]
 	if pr.err != nil {
 		return nil, e.errGone(t.Rank)
 	}
 	if t.Collective && e.dead > 0 {
-		return pr, e.groupGone(t.Group)
+		return pr, e.groupGone(t.Group, nil)
 	}
 	return pr, nil
 }
@@ -145,10 +148,13 @@ func (pr *peer) send(data []byte) bool {
 	return true
 }
 
-// pump sends what there is room for: answers, then credits, then envelopes in their order, and then
+// pump sends what there is room for: revocations, answers, then credits, then envelopes in their order, and then
 // data of each message in turn.
 func (pr *peer) pump() {
 	if pr.port == nil || pr.err != nil {
+		return
+	}
+	if !pr.sendNotices() {
 		return
 	}
 	for len(pr.control) > 0 {
