@@ -16,6 +16,8 @@ type plan struct {
 	call string
 	run  func(ctx context.Context, r *round) error
 	err  error // why there is no plan
+	// inter reports whether it is one of intercommunicators.
+	inter bool
 }
 
 // do runs the plan, and returns when it is over.
@@ -31,6 +33,11 @@ func (p plan) do(ctx context.Context) error {
 
 // execute runs the plan. The only rank of a communicator sends no message that fails if it is revoked.
 func (p plan) execute(ctx context.Context, r *round) error {
+	if !p.inter {
+		if err := p.c.intra(p.call); err != nil {
+			return err
+		}
+	}
 	if len(p.c.ranks) == 1 {
 		if err := p.c.j.e.Usable(p.c.id); err != nil {
 			return wrap(p.call, err)
@@ -57,14 +64,14 @@ func (c *Comm) begin(call string) *round {
 func (r *round) target(to int) engine.Target {
 	c := r.c
 	return engine.Target{
-		Context: c.id + 1, Rank: c.ranks[to], Source: c.rank, Tag: r.tag, Group: c.ranks, Collective: true,
+		Context: c.id + 1, Rank: c.peers[to], Source: c.rank, Tag: r.tag, Group: c.all, Collective: true,
 	}
 }
 
 func (r *round) source(from int) engine.Source {
 	c := r.c
 	return engine.Source{
-		Context: c.id + 1, Rank: c.ranks[from], Source: from, Tag: r.tag, Group: c.ranks, Collective: true,
+		Context: c.id + 1, Rank: c.peers[from], Source: from, Tag: r.tag, Group: c.all, Collective: true,
 	}
 }
 
@@ -182,6 +189,9 @@ func (c *Comm) checkRoot(call string, root int) error {
 func (c *Comm) Barrier(ctx context.Context) error { return barrierPlan(c, "MPI_Barrier").do(ctx) }
 
 func barrierPlan(c *Comm, call string) plan {
+	if c.Inter() {
+		return interBarrier(c, call)
+	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		l := c.layout()
 		local := l.local(c.rank)
@@ -210,6 +220,9 @@ func Bcast[T any](ctx context.Context, c *Comm, buf []T, root int) error {
 }
 
 func bcastPlan[T any](c *Comm, call string, buf []T, root int) plan {
+	if c.Inter() {
+		return interBcast(c, call, buf, root)
+	}
 	b, err := bytesOf(call, buf)
 	if err != nil {
 		return plan{err: err}

@@ -31,6 +31,10 @@ type Comm struct {
 	id    uint64 // context of messages; the next one is that of collectives
 	rank  int
 	ranks []int // in the job
+	peers []int // those that messages go to: ranks, or the remote group of an intercommunicator
+	all   []int // ranks whose end fails collectives
+	local *Comm // of an intercommunicator: its own group; nil otherwise
+	first bool  // of an intercommunicator: reports whether its own group is the first one
 	name  string
 
 	mu  sync.Mutex
@@ -44,7 +48,7 @@ type Comm struct {
 }
 
 func newComm(j *job, id uint64, rank int, ranks []int, name string) *Comm {
-	return &Comm{j: j, id: id, rank: rank, ranks: ranks, name: name}
+	return &Comm{j: j, id: id, rank: rank, ranks: ranks, peers: ranks, all: ranks, name: name}
 }
 
 // Rank is this rank's number, from 0 on (MPI_Comm_rank).
@@ -66,14 +70,14 @@ func (c *Comm) Name() string { return c.name }
 //
 // Experimental: it may change in any release.
 func (c *Comm) Module(rank int) (string, error) {
-	if rank < 0 || rank >= len(c.ranks) {
+	if rank < 0 || rank >= len(c.peers) {
 		return "", c.badRank("Comm.Module", "rank", rank)
 	}
-	return c.j.e.Module(c.ranks[rank]), nil
+	return c.j.e.Module(c.peers[rank]), nil
 }
 
 func (c *Comm) badRank(call, arg string, rank int) error {
-	return fail(call, arg, ErrRank, "it is %d, and %s has the ranks 0 to %d", rank, c.name, len(c.ranks)-1)
+	return fail(call, arg, ErrRank, "it is %d, and %s has the ranks 0 to %d", rank, c.name, len(c.peers)-1)
 }
 
 // target checks where a message goes. ok is false for ProcNull.
@@ -85,15 +89,15 @@ func (c *Comm) target(call string, ctx context.Context, dest, tag int) (t engine
 		return t, false, fail(call, "tag", ErrTag, "it is %d, want 0 to %d", tag, MaxTag)
 	case dest == ProcNull:
 		return t, false, nil
-	case dest < 0 || dest >= len(c.ranks):
+	case dest < 0 || dest >= len(c.peers):
 		return t, false, c.badRank(call, "dest", dest)
 	}
-	return engine.Target{Context: c.id, Rank: c.ranks[dest], Source: c.rank, Tag: tag, Group: c.ranks}, true, nil
+	return engine.Target{Context: c.id, Rank: c.peers[dest], Source: c.rank, Tag: tag, Group: c.peers}, true, nil
 }
 
 // source checks where a message comes from. ok is false for ProcNull.
 func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engine.Source, ok bool, err error) {
-	s = engine.Source{Context: c.id, Rank: AnySource, Source: source, Tag: tag, Group: c.ranks}
+	s = engine.Source{Context: c.id, Rank: AnySource, Source: source, Tag: tag, Group: c.peers}
 	switch {
 	case ctx == nil:
 		return s, false, fail(call, "ctx", ErrArg, "the context is nil")
@@ -104,10 +108,10 @@ func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engi
 	case source == AnySource:
 		s.Acked = c.ackedRanks()
 		return s, true, nil
-	case source < 0 || source >= len(c.ranks):
+	case source < 0 || source >= len(c.peers):
 		return s, false, c.badRank(call, "source", source)
 	}
-	s.Rank = c.ranks[source]
+	s.Rank = c.peers[source]
 	return s, true, nil
 }
 
@@ -116,6 +120,9 @@ func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engi
 // Experimental: it may change in any release.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	const call = "MPI_Comm_dup"
+	if c.Inter() {
+		return c.splitInter(ctx, call, 0, c.rank, "dup")
+	}
 	id := []uint64{0}
 	if c.rank == 0 {
 		id[0] = c.j.e.NewContext()
@@ -134,13 +141,17 @@ type part struct {
 
 // Split makes a communicator of the ranks that give the same color, in the order of their keys, and
 // of their ranks where keys are equal (MPI_Comm_split). It is a collective. A rank whose color is
-// Undefined gets nil.
+// Undefined gets nil. An intercommunicator is split into ones of the ranks of both groups that give the
+// same color: a rank gets nil if none of the other group gives its own.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	const call = "MPI_Comm_split"
 	if color < 0 && color != Undefined {
 		return nil, fail(call, "color", ErrArg, "it is %d, want Undefined, or 0 and up", color)
+	}
+	if c.Inter() {
+		return c.splitInter(ctx, call, color, key, "split")
 	}
 	all := make([]part, len(c.ranks))
 	mine := []part{{int64(color), int64(key), c.j.e.NewContext()}}

@@ -23,7 +23,8 @@ package mpi
 // Where to change what:
 //
 //   - point-to-point calls: p2p.go; what they check: Comm.target and Comm.source in comm.go
-//   - communicators: comm.go
+//   - communicators: comm.go; intercommunicators: inter.go
+//   - survivors of a failure: fault.go; their agreement: fault_agree.go
 //   - how a collective runs: plan in collective.go; which algorithm one uses: reduce.go, gather.go;
 //     trees, and which ranks share a node: tree.go; operations: op.go
 //   - requests of collectives: nonblocking.go; persistent requests: persistent.go

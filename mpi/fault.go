@@ -22,7 +22,7 @@ import (
 // A window, or a communicator that was made of this one, is not revoked with it.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Revoke() error { return wrap("MPI_Comm_revoke", c.j.e.Revoke(c.id, c.ranks)) }
+func (c *Comm) Revoke() error { return wrap("MPI_Comm_revoke", c.j.e.Revoke(c.id, c.all)) }
 
 // Revoked reports whether this rank knows that the communicator is revoked (MPI_Comm_is_revoked).
 //
@@ -33,7 +33,7 @@ func (c *Comm) Revoked() bool { return c.j.e.Revoked(c.id) }
 // which it has noticed them (MPI_Comm_get_failed). Other ranks may not have noticed them yet.
 //
 // Experimental: it may change in any release.
-func (c *Comm) GetFailed() Group { return c.Group().with(c.j.e.Failed(c.ranks)) }
+func (c *Comm) GetFailed() Group { return c.Group().with(c.j.e.Failed(c.all)) }
 
 // AckFailed acknowledges the first n ranks of [Comm.GetFailed], all if n is larger, and returns
 // how many this rank has acknowledged (MPI_Comm_ack_failed). A receive from AnySource, and a probe, fail
@@ -45,7 +45,7 @@ func (c *Comm) AckFailed(n int) (int, error) {
 	if n < 0 {
 		return 0, fail("MPI_Comm_ack_failed", "num_to_ack", ErrArg, "it is %d, want 0 and up", n)
 	}
-	failed := c.j.e.Failed(c.ranks)
+	failed := c.j.e.Failed(c.all)
 	failed = failed[:min(n, len(failed))]
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,6 +121,9 @@ func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
 
 // decide agrees on flags, and on which ranks are gone. It is a collective.
 func (c *Comm) decide(ctx context.Context, call string, flags uint64) (opinion, error) {
+	if err := c.intra(call); err != nil {
+		return opinion{}, err
+	}
 	a := c.newAgreement(call, flags)
 	defer a.done()
 	if err := a.await(ctx); err != nil {

@@ -51,6 +51,14 @@ func stoppedRank(ctx context.Context, p *vmmc.Process, args ...string) error {
 		_, err = c.Shrink(ctx)
 	case "revoke":
 		err = c.Revoke()
+	case "intercomm": // it takes part in making two, and in nothing else
+		var inter *mpi.Comm
+		if _, inter, err = between(ctx, c, 2); err != nil {
+			return err
+		}
+		if _, err = inter.Dup(ctx); err == nil {
+			atSteps.At(step)
+		}
 	}
 	if err != nil {
 		return err

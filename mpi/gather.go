@@ -233,6 +233,9 @@ func Allgather[T any](ctx context.Context, c *Comm, send, recv []T) error {
 }
 
 func allgatherPlan[T any](c *Comm, call string, send, recv []T) plan {
+	if c.Inter() {
+		return interAllgather(c, call, send, recv)
+	}
 	n, k := len(c.ranks), len(send)
 	if len(recv) != n*k {
 		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}

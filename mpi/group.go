@@ -290,6 +290,9 @@ func (g Group) Compare(h Group) Comparison {
 
 // members checks that the group is part of the communicator, and lists its ranks in it.
 func (c *Comm) members(call string, g Group) ([]int, error) {
+	if err := c.intra(call); err != nil {
+		return nil, err
+	}
 	list, err := g.Translate(ranksTo(len(g.ranks)), c.Group())
 	if err != nil {
 		return nil, err
@@ -314,6 +317,9 @@ func ranksTo(n int) []int {
 // members of its own part, which are the same list at all of them, and is in no other part. A rank
 // that is not in its list gets nil.
 func (c *Comm) sub(ctx context.Context, call string, members []int, name string) (*Comm, error) {
+	if err := c.intra(call); err != nil {
+		return nil, err
+	}
 	ids := make([]uint64, len(c.ranks))
 	if err := allgatherPlan(c, call, []uint64{c.j.e.NewContext()}, ids).do(ctx); err != nil {
 		return nil, err
@@ -390,7 +396,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (*Comm, error)
 	}
 	// The round is among the group's ranks alone, in c's context of collectives. Its tags are
 	// negative, and below AnyTag: those of other collectives are not.
-	r := &round{&Comm{j: c.j, id: c.id, rank: rank, ranks: g.ranks}, call, AnyTag - 1 - tag}
+	r := &round{newComm(c.j, c.id, rank, g.ranks, c.name), call, AnyTag - 1 - tag}
 	t := r.c.rotated(0)
 	if err := t.down(ctx, r, func(branch) []byte { return b }); err != nil {
 		return nil, err

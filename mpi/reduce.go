@@ -96,6 +96,9 @@ func Allreduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) er
 }
 
 func allreducePlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
+	if c.Inter() {
+		return interAllreduce(c, call, send, recv, op)
+	}
 	if err := checkReduce(call, send, recv, op, true); err != nil {
 		return plan{err: err}
 	}

@@ -100,6 +100,9 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 	case n < 0:
 		return nil, fail(call, "n", ErrArg, "it is %d, want 0 or more", n)
 	}
+	if err := c.intra(call); err != nil {
+		return nil, err
+	}
 	t := reflect.TypeFor[T]()
 	w := &Win[T]{size: size, locked: map[int]LockType{}}
 	w.words = (size == 4 || size == 8) && t.Align() == size

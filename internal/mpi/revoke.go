@@ -14,12 +14,22 @@ import (
 // Revocations reach all ranks that live, also when the rank that has revoked dies: each rank sends a
 // revocation to all others of the communicator before its own calls fail by it.
 
-// outOfBand marks the context that is never revoked. Ranks of jobs are far fewer than 2^30, so no context
+// outOfBand marks the context that is never revoked. Ranks of jobs are far fewer than 2^28, so no context
 // of NewContext has the bit.
 const outOfBand = 1 << 63
 
 // OutOfBand returns the context of a communicator that is never revoked. Its tags may be negative.
 func OutOfBand(context uint64) uint64 { return context | 1 | outOfBand }
+
+// withinGroup marks the context of a collective's messages within a group of an intercommunicator. It is
+// revoked with the intercommunicator.
+const withinGroup = 1 << 61
+
+// LocalContext returns the context of the messages within each group of an intercommunicator.
+func LocalContext(context uint64) uint64 { return context | withinGroup }
+
+// communicator is the context that names a communicator in a revocation.
+func communicator(context uint64) uint64 { return context &^ (withinGroup | 1) }
 
 // maxRevoked bounds what a rank remembers of revocations, each of which takes a few dozen bytes.
 const maxRevoked = 1 << 20
@@ -81,7 +91,7 @@ func (e *Engine) usable(context uint64) error {
 	if len(e.revoked) == 0 {
 		return nil
 	}
-	if _, ok := e.revoked[context&^1]; !ok {
+	if _, ok := e.revoked[communicator(context)]; !ok {
 		return nil
 	}
 	return Fail(ErrRevoked, "comm",
@@ -124,18 +134,18 @@ func (e *Engine) revoke(context uint64, group []int) {
 func (e *Engine) endRevoked(context uint64) {
 	why := e.usable(context)
 	for _, s := range e.requests {
-		if r := s.r; r != nil && r.kind != general && r.v.context&^1 == context {
+		if r := s.r; r != nil && r.kind != general && communicator(r.v.context) == context {
 			r.abandon(why)
 		}
 	}
 	for i := len(e.probers) - 1; i >= 0; i-- {
-		if r := e.probers[i]; r.v.context&^1 == context {
+		if r := e.probers[i]; communicator(r.v.context) == context {
 			e.probers = slices.Delete(e.probers, i, i+1)
 			r.finish(why)
 		}
 	}
 	e.q.each(unexpected, func(i uint32, n entry) {
-		if n.context()&^1 != context || n.kind() != entryEager {
+		if communicator(n.context()) != context || n.kind() != entryEager {
 			return
 		}
 		v := n.get()
@@ -148,7 +158,7 @@ func (e *Engine) endRevoked(context uint64) {
 // revocationArrived takes a revocation. A rank may get it before it has the communicator.
 func (pr *peer) revocationArrived(h *Header, data []byte) error {
 	e := pr.e
-	if h.context&1 != 0 || h.context&outOfBand != 0 || len(data)%4 != 0 {
+	if h.context != communicator(h.context) || h.context&outOfBand != 0 || len(data)%4 != 0 {
 		return pr.violation("a revocation of context %d with %d bytes", h.context, len(data))
 	}
 	group := make([]int, 0, e.size)
