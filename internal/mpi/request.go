@@ -260,9 +260,12 @@ func (r *Request) leaveQueue() {
 	r.peer.queue = slices.DeleteFunc(r.peer.queue, func(o *Request) bool { return o == r })
 }
 
-// cancelled ends a send whose message was forgotten.
+// cancelled ends a send whose message was forgotten. A caller that was told an error before may read the
+// status at the same time.
 func (r *Request) cancelled() {
-	r.status.Cancelled = true
+	if !r.done.Load() {
+		r.status.Cancelled = true
+	}
 	r.finish(nil)
 }
 
