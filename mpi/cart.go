@@ -144,7 +144,7 @@ func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool, reorder bo
 		}
 		if d > len(c.ranks)/places {
 			return nil, fail(call, "dims", ErrDims, "the grid %v has more places than the %d ranks of %s",
-				dims, len(c.ranks), c.name)
+				dims, len(c.ranks), c.Name())
 		}
 		places *= d
 	}

@@ -33,10 +33,12 @@ func (p plan) do(ctx context.Context) error {
 
 // execute runs the plan. The only rank of a communicator sends no message that fails if it is revoked.
 func (p plan) execute(ctx context.Context, r *round) error {
-	if !p.inter {
-		if err := p.c.intra(p.call); err != nil {
-			return err
-		}
+	usable := p.c.intra
+	if p.inter {
+		usable = p.c.live
+	}
+	if err := usable(p.call); err != nil {
+		return err
 	}
 	if len(p.c.ranks) == 1 {
 		if err := p.c.j.e.Usable(p.c.id); err != nil {
@@ -173,7 +175,7 @@ func (m *messages) abandon() {
 
 func (c *Comm) checkRoot(call string, root int) error {
 	if root < 0 || root >= len(c.ranks) {
-		return fail(call, "root", ErrRoot, "it is %d, and %s has the ranks 0 to %d", root, c.name, len(c.ranks)-1)
+		return fail(call, "root", ErrRoot, "it is %d, and %s has the ranks 0 to %d", root, c.Name(), len(c.ranks)-1)
 	}
 	return nil
 }

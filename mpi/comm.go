@@ -30,12 +30,16 @@ type Comm struct {
 	j     *job
 	id    uint64 // context of messages; the next one is that of collectives
 	rank  int
-	ranks []int // in the job
-	peers []int // those that messages go to: ranks, or the remote group of an intercommunicator
-	all   []int // ranks whose end fails collectives
-	local *Comm // of an intercommunicator: its own group; nil otherwise
-	first bool  // of an intercommunicator: reports whether its own group is the first one
-	name  string
+	ranks []int                  // in the job
+	peers []int                  // those that messages go to: ranks, or the remote group of an intercommunicator
+	all   []int                  // ranks whose end fails collectives
+	local *Comm                  // of an intercommunicator: its own group; nil otherwise
+	first bool                   // of an intercommunicator: reports whether its own group is the first one
+	name  string                 // that it was made with
+	named atomic.Pointer[string] // by SetName; nil: name
+	freed atomic.Bool
+
+	attributes attributes
 
 	mu  sync.Mutex
 	seq uint32 // collectives that were begun. Guarded by mu.
@@ -61,11 +65,6 @@ func (c *Comm) Rank() int { return c.rank }
 // Experimental: it may change in any release.
 func (c *Comm) Size() int { return len(c.ranks) }
 
-// Name is the communicator's name (MPI_Comm_get_name).
-//
-// Experimental: it may change in any release.
-func (c *Comm) Name() string { return c.name }
-
 // Module is the module by which this rank reaches another one: "shm", "tcp", "via" or "self".
 //
 // Experimental: it may change in any release.
@@ -77,11 +76,14 @@ func (c *Comm) Module(rank int) (string, error) {
 }
 
 func (c *Comm) badRank(call, arg string, rank int) error {
-	return fail(call, arg, ErrRank, "it is %d, and %s has the ranks 0 to %d", rank, c.name, len(c.peers)-1)
+	return fail(call, arg, ErrRank, "it is %d, and %s has the ranks 0 to %d", rank, c.Name(), len(c.peers)-1)
 }
 
 // target checks where a message goes. ok is false for ProcNull.
 func (c *Comm) target(call string, ctx context.Context, dest, tag int) (t engine.Target, ok bool, err error) {
+	if err := c.live(call); err != nil {
+		return t, false, err
+	}
 	switch {
 	case ctx == nil:
 		return t, false, fail(call, "ctx", ErrArg, "the context is nil")
@@ -98,6 +100,9 @@ func (c *Comm) target(call string, ctx context.Context, dest, tag int) (t engine
 // source checks where a message comes from. ok is false for ProcNull.
 func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engine.Source, ok bool, err error) {
 	s = engine.Source{Context: c.id, Rank: AnySource, Source: source, Tag: tag, Group: c.peers}
+	if err := c.live(call); err != nil {
+		return s, false, err
+	}
 	switch {
 	case ctx == nil:
 		return s, false, fail(call, "ctx", ErrArg, "the context is nil")
@@ -115,10 +120,8 @@ func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engi
 	return s, true, nil
 }
 
-// Dup makes a communicator of the same ranks (MPI_Comm_dup). It is a collective.
-//
-// Experimental: it may change in any release.
-func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+// dup is Dup without attributes.
+func (c *Comm) dup(ctx context.Context) (*Comm, error) {
 	const call = "MPI_Comm_dup"
 	if c.Inter() {
 		return c.splitInter(ctx, call, 0, c.rank, "dup")
@@ -130,7 +133,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if err := bcastPlan(c, call, id, 0).do(ctx); err != nil {
 		return nil, err
 	}
-	return newComm(c.j, id[0], c.rank, c.ranks, c.name+" dup"), nil
+	return newComm(c.j, id[0], c.rank, c.ranks, c.Name()+" dup"), nil
 }
 
 // part is what each rank tells of itself in Split.
@@ -173,5 +176,5 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		ranks[i] = c.ranks[rank]
 	}
 	// The first rank leads: its context is its own, so no other communicator has it.
-	return newComm(c.j, all[members[0]].id, slices.Index(members, c.rank), ranks, c.name+" split"), nil
+	return newComm(c.j, all[members[0]].id, slices.Index(members, c.rank), ranks, c.Name()+" split"), nil
 }

@@ -47,6 +47,13 @@ const (
 	ErrLockType                    // MPI_ERR_LOCKTYPE
 )
 
+// More of these.
+//
+// Experimental: they may change in any release.
+const (
+	ErrKeyval Class = iota + 201 // MPI_ERR_KEYVAL: it is nil, or freed
+)
+
 var classNames = map[Class]string{
 	ErrBuffer: "ERR_BUFFER", ErrCount: "ERR_COUNT", ErrType: "ERR_TYPE", ErrTag: "ERR_TAG",
 	ErrComm: "ERR_COMM", ErrRank: "ERR_RANK", ErrRequest: "ERR_REQUEST", ErrRoot: "ERR_ROOT",
@@ -54,7 +61,7 @@ var classNames = map[Class]string{
 	ErrPending: "ERR_PENDING", ErrProcFailed: "ERR_PROC_FAILED", ErrGroup: "ERR_GROUP",
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
-	ErrLockType: "ERR_LOCKTYPE", ErrRevoked: "ERR_REVOKED",
+	ErrLockType: "ERR_LOCKTYPE", ErrKeyval: "ERR_KEYVAL", ErrRevoked: "ERR_REVOKED",
 }
 
 // Error is the name of the class in MPI.

@@ -87,7 +87,7 @@ func (c *Comm) Agree(ctx context.Context, flags uint64) (uint64, error) {
 	for rank := range c.ranks {
 		if o.gone.has(rank) && !o.acked.has(rank) {
 			return o.flags, fail(call, "", ErrProcFailed,
-				"rank %d of %s is gone, and not all ranks have acknowledged that: call AckFailed, or go on with Shrink", rank, c.name)
+				"rank %d of %s is gone, and not all ranks have acknowledged that: call AckFailed, or go on with Shrink", rank, c.Name())
 		}
 	}
 	return o.flags, nil
@@ -140,7 +140,7 @@ func (c *Comm) decide(ctx context.Context, call string, flags uint64) (opinion, 
 	}
 	if a.mine.gone.has(c.rank) {
 		return opinion{}, fail(call, "", ErrProcFailed,
-			"the other ranks of %s cannot reach this rank, and go on without it: end the program", c.name)
+			"the other ranks of %s cannot reach this rank, and go on without it: end the program", c.Name())
 	}
 	c.j.e.Exclude(gone)
 	return a.mine, nil

@@ -357,7 +357,7 @@ func (a *agreement) receive(ctx context.Context) (from int, s statement, err err
 		}
 		if st.Bytes != len(b) {
 			return 0, s, fail(a.call, "", ErrOther, "rank %d of %s breaks the protocol: a statement of %d bytes, want %d",
-				st.Source, c.name, st.Bytes, len(b))
+				st.Source, c.Name(), st.Bytes, len(b))
 		}
 		s := decodeStatement(b)
 		switch ahead := (st.Tag - a.tag) & MaxTag; {

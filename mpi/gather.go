@@ -98,7 +98,7 @@ func (p Parts) check(c *Comm, call, arg string, values int, apart bool) (parts, 
 	n := len(c.ranks)
 	if len(p.Counts) != n || p.Displs != nil && len(p.Displs) != n {
 		return parts{}, fail(call, arg, ErrCount, "there are %d counts and %d displacements for the %d ranks of %s",
-			len(p.Counts), len(p.Displs), n, c.name)
+			len(p.Counts), len(p.Displs), n, c.Name())
 	}
 	x, at := parts{make([]int, n), make([]int, n)}, 0
 	for i, k := range p.Counts {

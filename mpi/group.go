@@ -299,7 +299,7 @@ func (c *Comm) members(call string, g Group) ([]int, error) {
 	}
 	if i := slices.Index(list, Undefined); i >= 0 {
 		return nil, fail(call, "group", ErrGroup, "its rank %d is not in %s: give a part of that communicator's group",
-			i, c.name)
+			i, c.Name())
 	}
 	return list, nil
 }
@@ -337,7 +337,7 @@ func (c *Comm) part(id uint64, rank int, members []int, name string) *Comm {
 	for i, m := range members {
 		ranks[i] = c.ranks[m]
 	}
-	return newComm(c.j, id, rank, ranks, c.name+" "+name)
+	return newComm(c.j, id, rank, ranks, c.Name()+" "+name)
 }
 
 // Create makes a communicator of a group's ranks, in the order of the group (MPI_Comm_create,
@@ -396,7 +396,7 @@ func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (*Comm, error)
 	}
 	// The round is among the group's ranks alone, in c's context of collectives. Its tags are
 	// negative, and below AnyTag: those of other collectives are not.
-	r := &round{newComm(c.j, c.id, rank, g.ranks, c.name), call, AnyTag - 1 - tag}
+	r := &round{newComm(c.j, c.id, rank, g.ranks, c.Name()), call, AnyTag - 1 - tag}
 	t := r.c.rotated(0)
 	if err := t.down(ctx, r, func(branch) []byte { return b }); err != nil {
 		return nil, err

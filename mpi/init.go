@@ -73,6 +73,8 @@ type job struct {
 	e *engine.Engine
 	p *vmmc.Process // Closed by Finalize; nil if the program's.
 	g *group.Group
+	// The communicators of this rank alone, and of all.
+	self, world *Comm
 	// unmapped reports whether windows are reached by connections, as module tcp is forced.
 	unmapped bool
 	// Of a job that hydra or Slurm has started; nil otherwise.
@@ -140,7 +142,9 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	for i := range ranks {
 		ranks[i] = i
 	}
-	return newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD"), nil
+	j.self = newComm(j, j.e.NewContext(), 0, []int{j.e.Rank()}, "MPI_COMM_SELF")
+	j.world = newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD")
+	return j.world, nil
 }
 
 // endContext is the context of the agreement by which ranks end together. No communicator has it.
@@ -166,15 +170,24 @@ func (c *Comm) Finalize(ctx context.Context) error {
 	if ctx == nil {
 		return fail(call, "ctx", ErrArg, "the context is nil")
 	}
-	err := c.j.e.Finish(ctx, c.j.endTogether)
-	if err != nil && ctx.Err() != nil {
-		return wrap(call, err)
-	}
-	if c.j.p != nil && c.j.over.CompareAndSwap(false, true) {
-		err = errors.Join(err, c.j.g.Leave(ctx), c.j.p.Close())
-		if c.j.launcher != nil {
-			err = errors.Join(err, c.j.launcher.Close())
-		}
+	attributes := errors.Join(c.j.self.removeAttributes(), c.j.world.removeAttributes())
+	err := c.j.finalize(ctx)
+	if attributes != nil {
+		return &Error{Call: call, Class: ErrOther, Err: errors.Join(wrap(call, err), attributes)}
 	}
 	return wrap(call, err)
+}
+
+func (j *job) finalize(ctx context.Context) error {
+	err := j.e.Finish(ctx, j.endTogether)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	if j.p != nil && j.over.CompareAndSwap(false, true) {
+		err = errors.Join(err, j.g.Leave(ctx), j.p.Close())
+		if j.launcher != nil {
+			err = errors.Join(err, j.launcher.Close())
+		}
+	}
+	return err
 }

@@ -51,11 +51,14 @@ func (c *Comm) RemoteGroup() Group {
 	return c.Group().with(c.peers)
 }
 
-// intra is an error of calls that intercommunicators do not have.
+// intra is an error of calls that intercommunicators do not have, nor communicators that are freed.
 func (c *Comm) intra(call string) error {
+	if err := c.live(call); err != nil {
+		return err
+	}
 	if c.Inter() {
 		return fail(call, "comm", ErrComm, "%s is an intercommunicator, which has no such call: make a communicator of both groups by Merge",
-			c.name)
+			c.Name())
 	}
 	return nil
 }
@@ -110,7 +113,7 @@ func (c *Comm) Intercomm(ctx context.Context, leader int, peer *Comm, remoteLead
 	if err := bcastPlan(c, call, remote, leader).run(ctx, r); err != nil {
 		return nil, err
 	}
-	return newInter(c.j, uint64(head[0]), c.rank, c.ranks, intsOf(remote), head[2] != 0, c.name+" intercomm"), nil
+	return newInter(c.j, uint64(head[0]), c.rank, c.ranks, intsOf(remote), head[2] != 0, c.Name()+" intercomm"), nil
 }
 
 // meeting is what the leaders of two groups tell each other.
@@ -182,7 +185,7 @@ func (c *Comm) Merge(ctx context.Context, high bool) (*Comm, error) {
 	case ctx == nil:
 		return nil, fail(call, "ctx", ErrArg, "the context is nil")
 	case !c.Inter():
-		return nil, fail(call, "intercomm", ErrComm, "%s is no intercommunicator", c.name)
+		return nil, fail(call, "intercomm", ErrComm, "%s is no intercommunicator", c.Name())
 	}
 	mine := []int64{int64(c.j.e.NewContext()), 0}
 	if high {
@@ -204,9 +207,9 @@ func (c *Comm) Merge(ctx context.Context, high bool) (*Comm, error) {
 		first = ours[1] == 0
 	}
 	if first {
-		return newComm(c.j, uint64(ours[0]), c.rank, slices.Concat(c.ranks, c.peers), c.name+" merge"), nil
+		return newComm(c.j, uint64(ours[0]), c.rank, slices.Concat(c.ranks, c.peers), c.Name()+" merge"), nil
 	}
-	return newComm(c.j, uint64(theirs[0]), len(c.peers)+c.rank, slices.Concat(c.peers, c.ranks), c.name+" merge"), nil
+	return newComm(c.j, uint64(theirs[0]), len(c.peers)+c.rank, slices.Concat(c.peers, c.ranks), c.Name()+" merge"), nil
 }
 
 // allOf gives all ranks of an intercommunicator the values of all ranks of both groups.
@@ -256,7 +259,7 @@ func (c *Comm) splitInter(ctx context.Context, call string, color, key int, name
 	if !first {
 		id = theirs[3*there[0]+2]
 	}
-	return newInter(c.j, uint64(id), slices.Index(here, c.rank), ranks, remote, first, c.name+" "+name), nil
+	return newInter(c.j, uint64(id), slices.Index(here, c.rank), ranks, remote, first, c.Name()+" "+name), nil
 }
 
 // The collectives of intercommunicators: the first rank of each group exchanges with that of the

@@ -107,10 +107,10 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 	w := &Win[T]{size: size, locked: map[int]LockType{}}
 	w.words = (size == 4 || size == 8) && t.Align() == size
 	w.integer = t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
-	if w.c, err = c.Dup(ctx); err != nil {
+	if w.c, err = c.dup(ctx); err != nil {
 		return nil, err
 	}
-	w.c.name = c.name + " window"
+	w.c.SetName(c.Name() + " window")
 	data, control, o, bad := w.expose(call, mem, n)
 	defer func() {
 		if err != nil {

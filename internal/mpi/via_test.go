@@ -64,7 +64,7 @@ func TestViaConnects(t *testing.T) {
 						t.Errorf("rank %d has connected with one that it exchanges nothing with", e.rank)
 					}
 				}
-				each(t, es, func(ctx context.Context, e *Engine) error { return e.Finish(ctx) })
+				each(t, es, func(ctx context.Context, e *Engine) error { return e.Finish(ctx, nil) })
 			}
 		})
 	}
