@@ -62,6 +62,12 @@ var classNames = map[Class]string{
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
 	ErrLockType: "ERR_LOCKTYPE", ErrKeyval: "ERR_KEYVAL", ErrRevoked: "ERR_REVOKED",
+
+	ErrFile: "ERR_FILE", ErrNoSuchFile: "ERR_NO_SUCH_FILE", ErrFileExists: "ERR_FILE_EXISTS",
+	ErrBadFile: "ERR_BAD_FILE", ErrFileInUse: "ERR_FILE_IN_USE", ErrAccess: "ERR_ACCESS",
+	ErrReadOnly: "ERR_READ_ONLY", ErrMode: "ERR_AMODE", ErrNotSame: "ERR_NOT_SAME",
+	ErrNoSpace: "ERR_NO_SPACE", ErrQuota: "ERR_QUOTA", ErrIO: "ERR_IO", ErrInfoValue: "ERR_INFO_VALUE",
+	ErrUnsupportedOperation: "ERR_UNSUPPORTED_OPERATION",
 }
 
 // Error is the name of the class in MPI.

@@ -249,33 +249,14 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 	return nil
 }
 
-// take takes a lock. The word counts ranks that share it, and has a bit for the rank that has it
-// alone. A rank that would share it counts itself before it looks, and so it is never let in beside
-// one that has it alone.
+// take takes the lock of a rank's memory.
 func (w *Win[T]) take(ctx context.Context, call string, kind LockType, target int) error {
-	m, steady := w.ranks[target].control, context.WithoutCancel(ctx)
-	return w.c.tryUntil(ctx, call, func() (bool, error) {
-		if kind == LockExclusive {
-			was, err := m.compareAndSwap(steady, 4, lockAt, 0, exclusive)
-			return was == 0, err
-		}
-		was, err := m.add(steady, 4, lockAt, 1)
-		if err != nil || was&exclusive == 0 {
-			return err == nil, err
-		}
-		_, err = m.add(steady, 4, lockAt, 1<<32-1)
-		return false, err
-	})
+	return w.c.takeLock(ctx, call, w.ranks[target].control, lockAt, kind)
 }
 
 // give gives a lock back.
 func (w *Win[T]) give(ctx context.Context, call string, kind LockType, target int) error {
-	n := uint64(1)
-	if kind == LockExclusive {
-		n = exclusive
-	}
-	_, err := w.ranks[target].control.add(context.WithoutCancel(ctx), 4, lockAt, 1<<32-n)
-	return wrapMemory(call, err)
+	return giveLock(ctx, call, w.ranks[target].control, lockAt, kind)
 }
 
 // Unlock ends the epoch of Lock: all that was put is in place (MPI_Win_unlock, chapter One-Sided

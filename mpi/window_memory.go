@@ -184,6 +184,35 @@ func (c *Comm) tryUntil(ctx context.Context, call string, try func() (bool, erro
 	}
 }
 
+// takeLock takes the lock in a word. The word counts ranks that share it, and has a bit for the rank
+// that has it alone. A rank that would share it counts itself before it looks, and so it is never let
+// in beside one that has it alone.
+func (c *Comm) takeLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
+	steady := context.WithoutCancel(ctx)
+	return c.tryUntil(ctx, call, func() (bool, error) {
+		if kind == LockExclusive {
+			was, err := m.compareAndSwap(steady, 4, off, 0, exclusive)
+			return was == 0, err
+		}
+		was, err := m.add(steady, 4, off, 1)
+		if err != nil || was&exclusive == 0 {
+			return err == nil, err
+		}
+		_, err = m.add(steady, 4, off, 1<<32-1)
+		return false, err
+	})
+}
+
+// giveLock gives a lock back.
+func giveLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
+	n := uint64(1)
+	if kind == LockExclusive {
+		n = exclusive
+	}
+	_, err := m.add(context.WithoutCancel(ctx), 4, off, 1<<32-n)
+	return wrapMemory(call, err)
+}
+
 // wrapMemory names the call of an error of remote memory.
 func wrapMemory(call string, err error) error {
 	if err == nil {

@@ -338,10 +338,14 @@ func (e *Engine) NewGeneral() *Request { return &Request{e: e, kind: general, st
 
 // EndGeneral ends a request of NewGeneral (MPI_Grequest_complete). It has no effect on a request that
 // was given up.
-func (r *Request) EndGeneral(err error) {
+func (r *Request) EndGeneral(err error) { r.EndGeneralWith(Status{}, err) }
+
+// EndGeneralWith is EndGeneral with the status that Wait gives.
+func (r *Request) EndGeneralWith(st Status, err error) {
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	if r.state != over {
+		r.status = st
 		r.finish(err)
 	}
 }
