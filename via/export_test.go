@@ -68,6 +68,12 @@ func (n *NIC) Forge(ctx context.Context, message []byte) error {
 	})
 }
 
+// The layout of the table that a NIC shows.
+const (
+	StatusHead = statusHead
+	SlotSize   = slotSize
+)
+
 // Word encodes a word.
 func Word(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 

@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("writer", writer)
 	vmmctest.Role("owner", owner)
 	vmmctest.Role("rank", rank)
+	vmmctest.Role("nic", opener)
+	vmmctest.Role("watcher", watcher)
 	vmmctest.Main(m)
 }
 

@@ -69,6 +69,7 @@ type NIC struct {
 
 	onError func(AsyncError)
 	status  statusTable
+	_       [0]uint64      // aligns unseen as slots are
 	unseen  [slotSize]byte // what destroyed VIs report goes here
 
 	calls      []call // not made yet

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // A NIC exports a table of its VIs, read-only, under a name that processes of its user and session
@@ -32,7 +35,11 @@ const (
 	statusDeviceOff = statusNumberOff + 4 // a length, then the name
 )
 
-// A slot. The text of the connection changes between two changes of slotSeq, which is odd meanwhile.
+// A slot. It is a sequence lock: slotSeq is odd while the NIC stores anything but queues and counts,
+// and changes with each such store. The NIC changes slotSeq by atomic additions, which keep the order:
+// no store goes before the first one nor behind the second one. A reader gets slotSeq, the slot, and
+// slotSeq again, each by a Get of its own, because a Get promises no order within what it copies. The
+// slot is whole if both are equal and even.
 const (
 	slotSeq      = 0
 	slotNumber   = 4 // of the VI, from 1; 0: the slot is free
@@ -105,12 +112,18 @@ func (n *NIC) newStatus() (err error) {
 	return nil
 }
 
+// statusReaders lets in processes of the NIC's user and session, and root, which lists the NICs of all.
+var statusReaders = vmmc.Permit(
+	vmmc.Permission{},
+	vmmc.Permission{Users: []string{"root"}, Sessions: []string{"*"}},
+)
+
 // publishStatus exports the table. The daemon is not waited for by Open, and the NIC works without.
 func (n *NIC) publishStatus() {
 	defer close(n.status.done)
 	for n.ctx.Err() == nil {
 		e, err := pair.Export(func(id uint32) (*vmmc.Export, error) {
-			return n.p.Export(id, n.status.mem.Bytes(), vmmc.ReadOnly())
+			return n.p.Export(id, n.status.mem.Bytes(), vmmc.ReadOnly(), statusReaders)
 		})
 		if err == nil {
 			if err = e.PublishAs(n.ctx, StatusName, vmmc.InSet()); err == nil {
@@ -171,18 +184,31 @@ func (vi *VI) newSlot() {
 
 // freeSlot takes the slot back.
 func (vi *VI) freeSlot() {
-	seq := binary.NativeEndian.Uint32(vi.report[slotSeq:])
+	seq := beginChange(vi.report)
 	clear(vi.report[slotNumber:])
-	binary.NativeEndian.PutUint32(vi.report[slotSeq:], seq+2)
+	endChange(seq)
 	vi.n.status.free = append(vi.n.status.free, vi.slot)
 	vi.report = vi.n.unseen[:]
+}
+
+// beginChange makes a slot's sequence odd. The stores that follow stay behind that.
+func beginChange(slot []byte) *atomic.Uint32 {
+	seq := shm.Word(slot, slotSeq)
+	seq.Add(1)
+	return seq
+}
+
+// endChange makes the sequence even, behind all stores since beginChange.
+func endChange(seq *atomic.Uint32) {
+	pair.At("status.changed")
+	seq.Add(1)
 }
 
 // reportConnection stores what a connection changes. number is not 0 if the slot begins.
 func (vi *VI) reportConnection(number uint32) {
 	b := vi.report
-	seq := binary.NativeEndian.Uint32(b[slotSeq:])
-	binary.NativeEndian.PutUint32(b[slotSeq:], seq|1)
+	seq := beginChange(b)
+	defer endChange(seq)
 	if number != 0 {
 		binary.NativeEndian.PutUint32(b[slotNumber:], number)
 	}
@@ -199,7 +225,6 @@ func (vi *VI) reportConnection(number uint32) {
 		binary.NativeEndian.PutUint32(b[slotPeer:], uint32(peer.PID))
 		putText(b[slotNode:], name)
 	}
-	binary.NativeEndian.PutUint32(b[slotSeq:], (seq|1)+1)
 }
 
 // reportQueue stores how many descriptors a queue has.
@@ -240,11 +265,17 @@ func add(b []byte, n uint64) {
 
 // What follows is the reader's side.
 
-// readAgain bounds how often ReadStatus gets a slot that changes.
+// readAgain bounds how often ReadStatus gets a slot that changes. One that is never whole is left out.
 const readAgain = 100
 
-// ListNICs finds the NICs of this process's user and session on a node. Errors are those of
-// [vmmc.Process.Names].
+// listAtOnce bounds how many tables ListNICs reads at a time. The process of one may be stopped, and
+// must not hold up the others.
+const listAtOnce = 16
+
+// ListNICs finds the NICs of this process's user and session on a node. One that cannot be read does
+// not hide the others: they are returned beside an error that names it. Errors: those of
+// [vmmc.Process.Names]; [ErrTimeout] for a NIC whose process does not answer within 5 s; others of
+// [ReadStatus].
 //
 // Experimental: it may change in any release.
 func ListNICs(ctx context.Context, p *vmmc.Process, node vmmc.NodeID) (all []NICStatus, err error) {
@@ -256,24 +287,58 @@ func ListNICs(ctx context.Context, p *vmmc.Process, node vmmc.NodeID) (all []NIC
 	if err != nil {
 		return nil, &Error{Op: op, Code: ErrNameService, Err: err}
 	}
-	for info, err := range p.Names(ctx, name+"/"+StatusName) {
-		if err != nil {
-			return all, &Error{Op: op, Code: codeOf(ctx, err), Err: err}
-		}
-		s, err := ReadStatus(ctx, p, info.Process, info.Buffer)
-		if errors.Is(err, ErrNoMatch) {
-			continue // it was closed meanwhile
-		}
-		if err != nil {
-			return all, err
-		}
-		all = append(all, s)
+	found, err := publishedNICs(ctx, p, name)
+	failures := []error{err}
+	tables, errs := make([]NICStatus, len(found)), make([]error, len(found))
+	var reads sync.WaitGroup
+	slots := make(chan struct{}, listAtOnce)
+	for i, info := range found {
+		reads.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			tables[i], errs[i] = ReadStatus(ctx, p, info.Process, info.Buffer)
+		})
 	}
-	return all, nil
+	reads.Wait()
+	if still := found; errors.Join(errs...) != nil {
+		// A NIC that was closed meanwhile is not published any more.
+		if now, err := publishedNICs(ctx, p, name); err == nil {
+			still = now
+		}
+		for i, err := range errs {
+			if err != nil && !hasEnded(err) && slices.Contains(still, found[i]) {
+				failures = append(failures, err)
+			}
+		}
+	}
+	for i := range tables {
+		if errs[i] == nil {
+			all = append(all, tables[i])
+		}
+	}
+	return all, errors.Join(failures...)
+}
+
+// hasEnded reports whether a table could not be read because the NIC or its process has ended.
+func hasEnded(err error) bool {
+	return errors.Is(err, vmmc.ErrRevoked) || errors.Is(err, vmmc.ErrPeerGone) || errors.Is(err, vmmc.ErrNoSuchProcess)
+}
+
+// publishedNICs lists the tables that NICs of a node have published.
+func publishedNICs(ctx context.Context, p *vmmc.Process, node string) (found []vmmc.NameInfo, err error) {
+	for info, err := range p.Names(ctx, node+"/"+StatusName) {
+		if err != nil {
+			return found, &Error{Op: "list NICs", Code: codeOf(ctx, err), Err: err}
+		}
+		found = append(found, info)
+	}
+	return found, nil
 }
 
 // ReadStatus reads what the NIC says that has published an export under [StatusName]. It disturbs no
-// process. The error is [ErrNoMatch] if the NIC or its process has ended, or has another version.
+// process. Processes of the NIC's user and session may read it, and those of root in any session.
+// Errors: [ErrNoMatch] if the NIC or its process has ended, or has another version; [ErrTimeout] when
+// ctx ends, and if the process does not answer within 5 s, since it is stopped or has just closed the NIC.
 //
 // Experimental: it may change in any release.
 func ReadStatus(ctx context.Context, p *vmmc.Process, of vmmc.ProcessID, buffer uint32) (s NICStatus, err error) {
@@ -291,9 +356,12 @@ func ReadStatus(ctx context.Context, p *vmmc.Process, of vmmc.ProcessID, buffer 
 	if err == nil {
 		return s, nil
 	}
-	e := &Error{Op: op, Code: codeOf(ctx, err), Err: fmt.Errorf("the NIC of %v: %w", of, err)}
-	if ctx.Err() == nil && (soon.Err() != nil || errors.Is(err, vmmc.ErrRevoked) || errors.Is(err, vmmc.ErrPeerGone)) {
+	e := &Error{Op: op, Code: codeOf(soon, err), Err: fmt.Errorf("the NIC of %v: %w", of, err)}
+	switch {
+	case errors.Is(err, ErrNoMatch):
 		e.Code = ErrNoMatch
+	case soon.Err() != nil && ctx.Err() == nil:
+		e.Err = fmt.Errorf("the NIC of %v does not answer within %v: is its process stopped? %w", of, staleTime, err)
 	}
 	return s, e
 }
@@ -302,11 +370,14 @@ func readTable(ctx context.Context, im *vmmc.Import) (s NICStatus, err error) {
 	if im.Size() != statusSize {
 		return s, fmt.Errorf("its table has %d bytes, want %d: its version differs: %w", im.Size(), statusSize, ErrNoMatch)
 	}
-	b := make([]byte, statusSize)
-	if err := im.Get(ctx, b, 0); err != nil {
-		return s, err
+	before, b, after := make([]byte, statusSize), make([]byte, statusSize), make([]byte, statusSize)
+	for _, to := range [][]byte{before, b, after} {
+		if err := im.Get(ctx, to, 0); err != nil {
+			return s, err
+		}
+		pair.At("status.got")
 	}
-	if !strings.HasPrefix(string(b), statusMagic) {
+	if !strings.HasPrefix(string(b[:statusHead]), statusMagic) {
 		return s, fmt.Errorf("its table has another version: %w", ErrNoMatch)
 	}
 	s.Process = im.Exporter()
@@ -314,10 +385,13 @@ func readTable(ctx context.Context, im *vmmc.Import) (s NICStatus, err error) {
 	s.Device = text(b[statusDeviceOff:statusHead])
 	for at := statusHead; at < statusSize; at += slotSize {
 		slot := b[at : at+slotSize]
-		if err := settleSlot(ctx, im, slot, at); err != nil {
-			return s, err
+		whole := isWhole(before[at+slotSeq:], after[at+slotSeq:])
+		for i := 0; !whole && i < readAgain; i++ {
+			if whole, err = getSlot(ctx, im, slot, at); err != nil {
+				return s, err
+			}
 		}
-		if binary.NativeEndian.Uint32(slot[slotNumber:]) != 0 {
+		if whole && binary.NativeEndian.Uint32(slot[slotNumber:]) != 0 {
 			s.VIs = append(s.VIs, reportOf(slot))
 		}
 	}
@@ -325,24 +399,25 @@ func readTable(ctx context.Context, im *vmmc.Import) (s NICStatus, err error) {
 	return s, nil
 }
 
-// settleSlot gets a slot until its text is whole. It gives up on one that always changes.
-func settleSlot(ctx context.Context, im *vmmc.Import, slot []byte, at int) error {
-	var seq [4]byte
-	for range readAgain {
-		if binary.NativeEndian.Uint64(slot[slotSeq:]) == 0 {
-			return nil // it was never used
-		}
-		if err := im.Get(ctx, seq[:], at+slotSeq); err != nil {
-			return err
-		}
-		if s := binary.NativeEndian.Uint32(seq[:]); s&1 == 0 && s == binary.NativeEndian.Uint32(slot[slotSeq:]) {
-			return nil
-		}
-		if err := im.Get(ctx, slot, at); err != nil {
-			return err
-		}
+// getSlot gets a slot. It reports whether the slot is whole.
+func getSlot(ctx context.Context, im *vmmc.Import, slot []byte, at int) (bool, error) {
+	var before, after [4]byte
+	if err := im.Get(ctx, before[:], at+slotSeq); err != nil {
+		return false, err
 	}
-	return nil
+	if err := im.Get(ctx, slot, at); err != nil {
+		return false, err
+	}
+	if err := im.Get(ctx, after[:], at+slotSeq); err != nil {
+		return false, err
+	}
+	return isWhole(before[:], after[:]), nil
+}
+
+// isWhole reports whether a slot is whole that was got between these two words of its sequence.
+func isWhole(before, after []byte) bool {
+	seq := binary.NativeEndian.Uint32(before)
+	return seq&1 == 0 && seq == binary.NativeEndian.Uint32(after)
 }
 
 func reportOf(b []byte) VIReport {

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/ask"
+	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/via"
 )
@@ -65,12 +69,13 @@ are complete and not taken by the program. SENT and RECEIVED count descriptors t
 completed without an error, the former SENDs and RDMA operations; ERRORS counts the
 others, flushed ones too.
 
-You see the NICs of your own processes in all sessions. The command reads what each NIC
-keeps in memory that it exports, as a process of this machine's node that joins for the
-moment. Looking disturbs no process.
+You see the NICs of your own processes in all sessions; root sees those of all users. The
+command reads what each NIC keeps in memory that it exports, as a process of this
+machine's node that joins for the moment. Looking disturbs no process. A NIC whose
+process is stopped cannot be read: after 5 s the command names it, and shows the others.
 
-Exit status: 0 all is well, 1 it failed, 2 it was called wrongly, 3 a node cannot be
-reached, and the others are shown.`,
+Exit status: 0 all is well, 1 it failed or a NIC cannot be read, 2 it was called wrongly,
+3 a node cannot be reached, and the others are shown.`,
 		Example: `  vmmc via ls
   vmmc via ls --node n1,n2
   vmmc via ls --json | jq '.nics[].vis[] | select(.state == "error")'`,
@@ -78,11 +83,20 @@ reached, and the others are shown.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return where.Within(c.Context(), timeout.Control, func(ctx context.Context, a *ask.Cluster) error {
 				tables, errs := a.PublishedNames(ctx, via.StatusName)
-				nics, err := readNICs(ctx, where.Socket, tables)
+				nics, unread := readNICs(ctx, where.Socket, tables)
+				if len(unread) > 0 {
+					// A NIC that was closed meanwhile is not published any more.
+					now, failed := a.PublishedNames(ctx, via.StatusName)
+					for t, err := range unread {
+						if errors.Join(failed...) != nil || slices.Contains(now, t) {
+							errs = append(errs, err)
+						}
+					}
+				}
 				if err := printNICs(c.OutOrStdout(), columns(c), nics, asJSON); err != nil {
 					return err
 				}
-				return ask.Failure("list NICs", append(errs, err))
+				return ask.Failure("list NICs", errs)
 			})
 		},
 	}
@@ -91,37 +105,80 @@ reached, and the others are shown.`,
 	return c
 }
 
-// readNICs reads the tables of NICs, as a process of each of the sessions that they are of.
-func readNICs(ctx context.Context, socket string, tables []ask.Name) (nics []viaNIC, err error) {
-	nics = []viaNIC{}
-	members := map[string]*vmmc.Process{}
-	defer func() {
-		for _, p := range members {
-			err = errors.Join(err, p.Close())
+// readAtOnce bounds how many tables are read at a time. The process of one may be stopped, and must
+// not hold up the others.
+const readAtOnce = 16
+
+// readNICs reads the tables of NICs, and returns the errors of those that cannot be read. It does so as
+// a process of each of the sessions that they are of. Root cannot join sessions of other users, and
+// reads their tables from outside.
+func readNICs(ctx context.Context, socket string, tables []ask.Name) ([]viaNIC, map[ask.Name]error) {
+	isRoot := os.Geteuid() == 0
+	read, errs := make([]*viaNIC, len(tables)), make([]error, len(tables))
+	members := map[string]*nicReader{}
+	var reads sync.WaitGroup
+	room := semaphore.New(readAtOnce)
+	for i, t := range tables {
+		session := t.Session
+		if isRoot && t.User != "root" {
+			session = ""
 		}
-	}()
-	for _, t := range tables {
-		p := members[t.Session]
-		if p == nil {
-			if p, err = vmmc.Open(ctx, vmmc.WithSocket(socket), vmmc.WithSession(t.Session)); err != nil {
-				return nics, err
+		m := members[session]
+		if m == nil {
+			m = &nicReader{join: sync.OnceValues(func() (*vmmc.Process, error) {
+				return vmmc.Open(ctx, vmmc.WithSocket(socket), vmmc.WithSession(session))
+			})}
+			members[session] = m
+		}
+		reads.Go(func() {
+			if errs[i] = room.Acquire(ctx); errs[i] != nil {
+				return
 			}
-			members[t.Session] = p
-		}
-		node, err := p.NameToNode(t.Node)
-		if err != nil {
-			return nics, err
-		}
-		s, err := via.ReadStatus(ctx, p, vmmc.ProcessID{Node: node, PID: vmmc.PID(t.PID)}, t.Buffer)
-		if errors.Is(err, via.ErrNoMatch) {
-			continue // it was closed meanwhile
-		}
-		if err != nil {
-			return nics, err
-		}
-		nics = append(nics, nicOf(t, s))
+			defer room.Release()
+			read[i], errs[i] = m.read(ctx, t)
+		})
 	}
-	return nics, nil
+	reads.Wait()
+	nics, failed := []viaNIC{}, map[ask.Name]error{}
+	for i, t := range tables {
+		switch err := errs[i]; {
+		case err == nil:
+			nics = append(nics, *read[i])
+		case errors.Is(err, vmmc.ErrRevoked), errors.Is(err, vmmc.ErrPeerGone), errors.Is(err, vmmc.ErrNoSuchProcess):
+			// It was closed meanwhile.
+		default:
+			failed[t] = err
+		}
+	}
+	for _, m := range members {
+		if p, err := m.join(); err == nil {
+			_ = p.Close() // the process ends now
+		}
+	}
+	return nics, failed
+}
+
+// nicReader is this command as a process of a session, once join was called.
+type nicReader struct {
+	join func() (*vmmc.Process, error)
+}
+
+// read reads one table.
+func (m *nicReader) read(ctx context.Context, t ask.Name) (*viaNIC, error) {
+	p, err := m.join()
+	if err != nil {
+		return nil, fmt.Errorf("read the NIC of process %d on node %q as a process of session %q: %w", t.PID, t.Node, t.Session, err)
+	}
+	node, err := p.NameToNode(t.Node)
+	if err != nil {
+		return nil, err
+	}
+	s, err := via.ReadStatus(ctx, p, vmmc.ProcessID{Node: node, PID: vmmc.PID(t.PID)}, t.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	n := nicOf(t, s)
+	return &n, nil
 }
 
 func nicOf(t ask.Name, s via.NICStatus) viaNIC {

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"syscall"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/via"
@@ -11,10 +14,16 @@ import (
 
 // viatalker "listen" or NODE: a program with a virtual interface, which stays until it is ended. The
 // one that listens posts three receives and takes one of those that complete. The other one sends it
-// two messages, of 100 and 64 bytes.
+// two messages, of 100 and 64 bytes. Where VIATALKER_UID names a user's number it becomes that user.
 func viatalker() int {
 	ctx, stop := context.WithTimeout(context.Background(), 10*patience)
 	defer stop()
+	if uid, err := strconv.Atoi(os.Getenv("VIATALKER_UID")); err == nil {
+		if err := errors.Join(syscall.Setgid(uid), syscall.Setuid(uid)); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
 	fmt.Println(talkByVIA(ctx, os.Args[1]))
 	return 1
 }
