@@ -150,3 +150,35 @@ func TestServerKilled(t *testing.T) {
 		}
 	}
 }
+
+// A request outlasts a server that is stopped for a while: it ends with its context only.
+func TestServerStopped(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	b := openOn(t, node, ways[0])
+	c := vmmctest.Child(t, node, "server", "", "1")
+	if got := c.Line(); got != "listens" {
+		t.Fatalf("%q", got)
+	}
+	c.Stop()
+	unanswered := make(chan struct{}, 64)
+	steps.On(t, func(step string) {
+		if step == "connect.stale" {
+			unanswered <- struct{}{}
+		}
+	})
+	y := b.vi(t, via.ReliableReception)
+	connected := make(chan error, 1)
+	go func() {
+		_, err := y.Connect(within(t), via.Address{}, via.Address{Host: b.Attributes().Address, Discriminator: "test"})
+		connected <- err
+	}()
+	select {
+	case <-unanswered:
+	case err := <-connected:
+		t.Fatalf("connect to a server that is stopped: %v", err)
+	}
+	c.Continue()
+	want(t, "connect to a server that goes on", <-connected, 0)
+	c.Kill()
+	b.told(t, via.ConnectionLost)
+}

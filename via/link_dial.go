@@ -16,15 +16,25 @@ const staleTime = 5 * time.Second
 
 // linkTo returns the link with a NIC that has a listener for the address.
 func (n *NIC) linkTo(ctx context.Context, remote Address) (*link, error) {
-	found, err := n.find(ctx, listenerName, remote)
-	if err != nil {
-		return nil, err
+	for {
+		found, err := n.find(ctx, listenerName, remote)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, fail("", ErrNoMatch, "%v", remote)
+		}
+		l, err := n.linkAt(ctx, found[rand.IntN(len(found))], staleTime) //nolint:gosec // spreads requests
+		if !errors.Is(err, errStale) {
+			return l, err
+		}
+		// A letterbox that was closed is not published any more. A process that is stopped may go on.
+		pair.At("connect.stale")
 	}
-	if len(found) == 0 {
-		return nil, fail("", ErrNoMatch, "%v", remote)
-	}
-	return n.linkAt(ctx, found[rand.IntN(len(found))], staleTime) //nolint:gosec // spreads requests
 }
+
+// errStale is the error of a letterbox whose process does not answer.
+var errStale = errors.New("what is published there does not answer")
 
 // find returns the letterboxes for an address.
 func (n *NIC) find(ctx context.Context, kind string, a Address) (found []vmmc.NameInfo, err error) {
@@ -49,7 +59,7 @@ func (n *NIC) linkAt(ctx context.Context, info vmmc.NameInfo, stale time.Duratio
 	letterbox, err := n.p.Import(soon, info.Process.Node, info.Process.PID, info.Buffer)
 	if err != nil {
 		if soon.Err() != nil && ctx.Err() == nil {
-			return nil, &Error{Code: ErrNoMatch, Err: err}
+			return nil, errors.Join(errStale, err)
 		}
 		return nil, err
 	}
