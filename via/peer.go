@@ -257,9 +257,17 @@ func (l *link) peerRequest(number uint32, attr VIAttributes, local, remote Addre
 		l.answer(number, ErrNoMatch, 0, VIAttributes{})
 		return
 	}
-	i := slices.IndexFunc(l.n.peers, func(r *peerRequest) bool {
+	matches := func(r *peerRequest) bool {
 		return r.local == local && r.remote == remote && r.vi.link == nil // it does not ask itself
+	}
+	// Of several VIs that request the same, one with the attributes of the peer's is first.
+	i := slices.IndexFunc(l.n.peers, func(r *peerRequest) bool {
+		own := r.vi.attr
+		return matches(r) && own.Level == attr.Level && own.MaxTransferSize == attr.MaxTransferSize
 	})
+	if i < 0 {
+		i = slices.IndexFunc(l.n.peers, matches)
+	}
 	if i < 0 {
 		l.answer(number, ErrNoMatch, 0, VIAttributes{})
 		return

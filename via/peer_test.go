@@ -189,6 +189,29 @@ func TestPeersDiffer(t *testing.T) {
 	})
 }
 
+// Of several VIs that request the same, a peer's request gets one that has its attributes.
+func TestPeersOfSeveralLevels(t *testing.T) {
+	each(t, func(t *testing.T, w way) {
+		asks, waits := start(t, w) // the lesser address asks
+		own, remote := asks.addr("a"), waits.addr("b")
+		if lessHost(remote.Host, own.Host) {
+			asks, waits, own, remote = waits, asks, remote, own
+		}
+		var xs []*via.VI
+		for _, level := range levels {
+			x := waits.vi(t, level)
+			want(t, "request", x.ConnectPeer(within(t), remote, own), 0)
+			xs = append(xs, x)
+		}
+		for i := len(levels) - 1; i >= 0; i-- {
+			y := asks.vi(t, levels[i])
+			want(t, "request", y.ConnectPeer(within(t), own, remote), 0)
+			peered(t, xs[i], y, remote, own)
+			exchange(t, waits, asks, xs[i], y)
+		}
+	})
+}
+
 // A request that nothing answers ends with its context, and leaves no name.
 func TestPeerTimeout(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
