@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -34,7 +36,8 @@ import (
 // operations.
 //
 // NIC.mu is held while an export is closed. So nothing that the NIC stores in the region can be lost
-// between the copy of the pages and their replacement, and no other call sees a region half closed.
+// between the copy of the pages and their replacement, and no other call sees a region half closed. That
+// of each other NIC of the program that has a part of such a region registered is held too (lockToRevoke).
 // It holds up the NIC's other calls: by a fraction of a millisecond and about one for each MiB, and by ten
 // seconds at most where the daemon hangs.
 
@@ -140,6 +143,83 @@ func (m *Memory) closeShare(op string) error {
 	m.share = nil
 	delete(m.n.shared, m)
 	return nil
+}
+
+// openNICs are the NICs of this program.
+var openNICs nicSet
+
+type nicSet struct {
+	mu   sync.Mutex
+	nics map[*NIC]struct{}
+
+	// revoking is held for writing by the one goroutine that has several NICs locked, and for reading
+	// while memory is registered. It is locked before any NIC.mu.
+	revoking sync.RWMutex
+}
+
+func (s *nicSet) add(n *NIC) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nics == nil {
+		s.nics = map[*NIC]struct{}{}
+	}
+	s.nics[n] = struct{}{}
+}
+
+func (s *nicSet) remove(n *NIC) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.nics, n)
+}
+
+func (s *nicSet) list() []*NIC {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.nics))
+}
+
+// lockToRevoke locks mu for a call that may take regions away. Where peers use regions directly it also
+// locks the other NICs that have the same memory registered, since what these store there while the pages
+// are replaced would be lost.
+func (n *NIC) lockToRevoke() (unlock func()) {
+	n.mu.Lock()
+	if len(n.shared) == 0 {
+		return n.mu.Unlock
+	}
+	n.mu.Unlock()
+	openNICs.revoking.Lock()
+	n.mu.Lock()
+	locked := []*NIC{n}
+	for _, o := range openNICs.list() {
+		if o == n {
+			continue
+		}
+		if o.mu.Lock(); o.storesTo(n) {
+			locked = append(locked, o)
+		} else {
+			o.mu.Unlock()
+		}
+	}
+	return func() {
+		for _, o := range locked {
+			o.mu.Unlock()
+		}
+		openNICs.revoking.Unlock()
+	}
+}
+
+// storesTo reports whether a region of the NIC has memory of one that another NIC shares. Both are
+// locked.
+func (n *NIC) storesTo(shares *NIC) bool {
+	for _, m := range n.regions {
+		at := shm.Addr(m.data, 0)
+		for s := range shares.shared {
+			if begin := shm.Addr(s.data, 0); at < begin+uint64(len(s.data)) && begin < at+uint64(len(m.data)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // revokes reports whether revoke would close the region's share. mu is held.

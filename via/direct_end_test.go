@@ -3,6 +3,7 @@ package via_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -195,12 +196,26 @@ func TestDisconnectInHandler(t *testing.T) {
 	want(t, "disconnect", x.Disconnect(), 0)
 }
 
-// What messages store in a region is not lost while it is taken away from a process.
+// What messages store in a region is not lost while it is taken away from a process: messages of the
+// same NIC, and of another one that has the same memory registered.
 func TestReceivesWhileRevoked(t *testing.T) {
+	for _, nics := range []int{1, 2} {
+		t.Run(fmt.Sprint(nics, " NICs"), func(t *testing.T) { receiveWhileRevoked(t, nics) })
+	}
+}
+
+func receiveWhileRevoked(t *testing.T, nics int) {
 	a, b := start(t, ways[0])
 	const size = 1 << 20
 	m := a.region(t, size)
-	x, y := couple(t, a, b, via.ReliableReception)
+	to, stored := a, m
+	if nics == 2 {
+		to = openIn(t, a.p, ways[0])
+		var err error
+		stored, err = to.Register(m.Bytes(), via.MemoryAttributes{Tag: to.tag})
+		want(t, "register", err, 0)
+	}
+	x, y := couple(t, to, b, via.ReliableReception)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	all := make([]byte, size)
@@ -214,7 +229,7 @@ func TestReceivesWhileRevoked(t *testing.T) {
 			}
 			fill(src, byte(i+i/256))
 			off := i * 4096 % size
-			if err := x.PostReceive(&via.Descriptor{Segments: []via.Segment{m.Segment(off, 4096)}}); err != nil {
+			if err := x.PostReceive(&via.Descriptor{Segments: []via.Segment{stored.Segment(off, 4096)}}); err != nil {
 				t.Error(err)
 				return
 			}

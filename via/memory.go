@@ -104,6 +104,8 @@ type Memory struct {
 // Experimental: it may change in any release.
 func (n *NIC) Register(data []byte, attr MemoryAttributes) (*Memory, error) {
 	const op = "register memory"
+	openNICs.revoking.RLock() // what is being replaced is not stored to by a NIC that it does not know of
+	defer openNICs.revoking.RUnlock()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -161,8 +163,7 @@ func (m *Memory) Remote(off int) Remote {
 // Experimental: it may change in any release.
 func (m *Memory) Deregister() error {
 	const op = "deregister memory"
-	m.n.mu.Lock()
-	defer m.n.mu.Unlock()
+	defer m.n.lockToRevoke()()
 	if err := m.check(op); err != nil {
 		return err
 	}
@@ -207,8 +208,7 @@ func (m *Memory) Attributes() (MemoryAttributes, error) {
 // Experimental: it may change in any release.
 func (m *Memory) SetAttributes(attr MemoryAttributes) error {
 	const op = "set attributes of memory"
-	m.n.mu.Lock()
-	defer m.n.mu.Unlock()
+	defer m.n.lockToRevoke()()
 	if err := m.check(op); err != nil {
 		return err
 	}

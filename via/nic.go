@@ -139,6 +139,7 @@ func Open(p *vmmc.Process, device string) (*NIC, error) {
 		n.end()
 		return nil, &Error{Op: op, Code: ErrResource, Err: err}
 	}
+	openNICs.add(n)
 	return n, nil
 }
 
@@ -223,8 +224,8 @@ func (n *NIC) Close() error {
 	n.mu.Unlock()
 	n.wg.Wait()
 	n.closeStatus()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	openNICs.remove(n) // nothing that arrives is stored any more
+	defer n.lockToRevoke()()
 	for m := range n.shared {
 		err = errors.Join(err, m.closeShare(op))
 	}

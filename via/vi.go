@@ -339,8 +339,7 @@ func (vi *VI) leave() {
 // Experimental: it may change in any release.
 func (vi *VI) Disconnect() error {
 	const op = "disconnect a VI"
-	vi.n.mu.Lock()
-	defer vi.n.mu.Unlock()
+	defer vi.n.lockToRevoke()()
 	if err := vi.check(op); err != nil {
 		return err
 	}
