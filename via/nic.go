@@ -160,6 +160,8 @@ func (n *NIC) Attributes() NICAttributes {
 // OnError sets what is called for each asynchronous error (VipErrorCallback); nil restores the
 // default, which logs by [slog.Default]. The calls are made one after another, by a goroutine of
 // the NIC, in one order with those of Notify handlers. A handler may call this package, but not [NIC.Close].
+// So OnError waits for no call: one of the earlier handler that has begun goes on, and all later errors are
+// told to h. The earlier one is not running any more when Close has returned.
 //
 // Experimental: it may change in any release.
 func (n *NIC) OnError(h func(AsyncError)) {
