@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 	vmmctest.Role("checker", checkAll)
 	vmmctest.Role("taker", takeAll)
 	vmmctest.Role("sharer", share)
+	vmmctest.Role("bench taker", takePayloads)
 	vmmctest.Role("record producer", produceRecords)
 	vmmctest.Role("record consumer", consumeRecords)
 	vmmctest.Main(m)

@@ -544,7 +544,7 @@ func (s *Shared[T]) fetchOrWait() (ctx context.Context, err error) {
 // on, so that a wait need not allocate. The caller holds mu.
 func (s *Shared[T]) beginSleep() context.Context {
 	if s.sleep == nil {
-		s.sleep, s.stopSleep = context.WithCancel(s.ctx)
+		s.sleep, s.stopSleep = context.WithCancel(s.ctx) //nolint:gosec // endSleep or Close ends it
 	}
 	s.sleeps = true
 	return s.sleep
