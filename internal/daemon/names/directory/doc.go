@@ -22,10 +22,11 @@
 //     machine has not been started since.
 //   - Without that file, and where the list of nodes has changed, it asks all nodes for what their
 //     processes have ([Directory.recover]). Until each has answered it registers no claim, except of
-//     names that it was a directory node of all the time. A node whose answer has a claim that is
-//     refused is asked again: the directory node may have consented to that claim and forgotten it. It answers "waiting", never "absent". So it
+//     names that it was a directory node of all the time. It answers "waiting", never "absent". So it
 //     does of the names of single users, as long as processes of theirs may come back to their node,
-//     or there is no room for all their names. A node that had left the list is heard first, too.
+//     or there is no room for all their names. A node that had left the list is heard first, too. A
+//     node whose answer has a claim that is refused is asked again: the directory node may have
+//     consented to that claim and forgotten it.
 //   - Each registration, and each withdrawal, has an order that the owner's node takes under the lock
 //     of its own table ([names.Ordered]). What arrives late undoes nothing newer.
 //   - A claim, and the answer to such a question, are only taken between nodes with the same list
