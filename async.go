@@ -12,6 +12,8 @@ import (
 // copied, polled by several goroutines, and dropped; the operation completes in any case. Until
 // then its memory belongs to it: do not write the source of a send, nor read the destination of a
 // get. Requests to one process, sends and gets, complete in the order in which they were made.
+// [Import.Close] ends those of its import: what was not over is over then, with [ErrClosed], also
+// if the exporter does not answer.
 type Request struct {
 	im  *Import
 	r   link.Request
@@ -107,7 +109,7 @@ func (r Request) Status() error {
 	if r.im == nil {
 		return failf("ask for a request", ErrBadAsyncHandle, "this request was never begun")
 	}
-	done, err := r.r.Result()
+	done, err := r.r.ResultOf(&r.im.requests)
 	if !done {
 		return ErrInProgress
 	}
@@ -140,7 +142,7 @@ func (r Request) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return r.im.opError("wait for a "+r.op, r.n, r.off, errNilContext)
 	}
-	done, err := r.r.Wait(ctx)
+	done, err := r.r.WaitOf(ctx, &r.im.requests)
 	if !done {
 		return r.im.opError("wait for a "+r.op, r.n, r.off, err)
 	}

@@ -41,6 +41,7 @@ type Import struct {
 	ended         atomic.Bool  // reports whether calls fail with cause; stored after the next two
 	closed        atomic.Bool  // reports whether Close was called; stored after cause
 	cause         atomic.Pointer[error]
+	requests      link.Cancellation
 	lastDelivered atomic.Uint64 // the last stream message that can have been delivered before the end
 
 	endCause atomic.Pointer[error] // the first reason of the end; stored before finish
@@ -414,7 +415,8 @@ func (im *Import) Path() Path {
 
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
 // other goroutines, and requests that are not over, end in an error or go nowhere:
-// their memory is free when they are over. It waits neither for the exporter, which is told and
+// their memory is free when they are over. A request that is not over is over at once, also if the
+// exporter is stopped; what of it has arrived is not known. It waits neither for the exporter, which is told and
 // need not answer, nor for the daemon. Closing twice is no error. In a
 // notification handler it fails with [ErrNotInHandler].
 func (im *Import) Close() error {
@@ -435,6 +437,7 @@ func (im *Import) Close() error {
 			_ = b.close()
 		}
 		im.unmap()
+		l.requester.CancelRequests(im.handle, &im.ended, &im.requests) // after unmap: copies see the end
 		l.requester.Detach(im.handle)
 		im.p.importBudget.release(im.size)
 		im.p.log.Debug("import closed", "exporter", im.peer, "buffer", im.id, "was", was.String())

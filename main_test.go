@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
 // TestMain checks that the tests leave no goroutine and no descriptor behind.
@@ -14,6 +15,7 @@ func TestMain(m *testing.M) {
 		work() // of ExampleProcess_Spawn
 		return
 	}
+	vmmctest.Role("exportUntilStopped", exportUntilStopped)
 	testutil.RegisterRole("after", afterRole)
 	testutil.RegisterRole("bound", boundRole)
 	testutil.RegisterRole("hotpaths", hotPathsRole)

@@ -53,6 +53,9 @@ func (r *Request) poll() (done bool, err error) {
 		seq = d.seq
 	}
 	if r.fetch != nil {
+		if r.fetch.canceled.Load() {
+			return true, ErrEnded
+		}
 		if r.fetch.done.Load() == 0 {
 			return false, nil
 		}
@@ -74,17 +77,85 @@ func (r *Request) poll() (done bool, err error) {
 }
 
 // Wait returns when the operation is complete, or with the context's error.
-func (r *Request) Wait(ctx context.Context) (done bool, err error) {
+func (r *Request) Wait(ctx context.Context) (done bool, err error) { return r.WaitOf(ctx, nil) }
+
+// WaitOf is Wait for a request of an import, which c is the end of. c may be nil.
+func (r *Request) WaitOf(ctx context.Context, c *Cancellation) (done bool, err error) {
 	for {
 		tick := r.requester.ackEvent.Load()
-		if done, err := r.poll(); done {
+		done, err := r.poll()
+		if done, err = r.canceledOr(c, done, err); done {
 			r.requester.e.drainReady()
 			return true, err
 		}
-		if err := r.requester.e.wait(ctx, &wait.Cond{Word: r.requester.ackEvent.Word(), Old: tick, LocalOnly: true}, &r.requester.stream); err != nil {
+		l := wait.Cond{Word: r.requester.ackEvent.Word(), Old: tick, LocalOnly: true}
+		if c != nil && r.Seq() > 0 { // others advance ackEvent when they are canceled
+			l.Ended = &c.canceled
+		}
+		if err := r.requester.e.wait(ctx, &l, &r.requester.stream); err != nil {
 			return false, err
 		}
 	}
+}
+
+// ResultOf is Result of a request of an import, which c is the end of.
+func (r *Request) ResultOf(c *Cancellation) (done bool, err error) {
+	done, err = r.Result()
+	return r.canceledOr(c, done, err)
+}
+
+// canceledOr returns the result of a message that was canceled, or the given one. It looks after
+// that was found: what was acknowledged before the cancellation is no more than Cancellation.acked.
+func (r *Request) canceledOr(c *Cancellation, was bool, why error) (done bool, err error) {
+	done, err = was, why
+	if c == nil || !c.canceled.Load() {
+		return done, err
+	}
+	switch seq := r.Seq(); {
+	case seq == 0:
+	case seq > c.acked:
+		return true, unknown(ErrEnded)
+	case !done: // an earlier get, which is canceled, has no answer
+		return true, r.requester.faultOf(seq)
+	}
+	return done, err
+}
+
+// Cancellation is the end of an import for its requests, see [Requester.CancelRequests].
+type Cancellation struct {
+	canceled atomic.Bool // Set under rmu, after acked.
+	acked    uint64      // The last message that was acknowledged before.
+}
+
+// CancelRequests makes all requests of an import over that has ended, with [ErrEnded], whether the
+// exporter answers or not. An operation that a goroutine is just running is over when that has
+// noticed, at once. ended is the import's, is set, and its requests were begun with it. When a
+// request is over, its memory is not used any more. Messages that are acknowledged later have an
+// unknown outcome all the same, so that a request's result never changes.
+func (rq *Requester) CancelRequests(handle uint32, ended *atomic.Bool, c *Cancellation) {
+	rq.backlog.cancel(ended)
+	rq.Cancel(handle) // also what was queued since the first call, until ended was set
+	rq.rmu.Lock()     // the receiver stores no payload and no acknowledgement
+	rq.fetches.mu.Lock()
+	for _, f := range rq.fetches.list {
+		if f.handle != handle || f.op != 0 {
+			continue
+		}
+		f.dst, f.storeErr = nil, ErrEnded // a synchronous get may be answered before it notices
+		if rq.fetches.arriving == f {
+			rq.rx.discardRest()
+		}
+		f.canceled.Store(true)
+	}
+	rq.fetches.mu.Unlock()
+	if rq.State() != shmlayout.ConnReleased { // else all messages have their result
+		c.acked = rq.ackedSeq.Load()
+		c.canceled.Store(true)
+	}
+	rq.rmu.Unlock()
+	rq.fetches.event.Advance() // what is canceled overlaps with nothing
+	rq.ackEvent.Advance()
+	rq.e.sleepers.Wake()
 }
 
 // deferredOp is an asynchronous operation that was not begun at once: one on mapped memory behind
@@ -94,6 +165,8 @@ type deferredOp struct {
 	copyOp copyOp
 	// It may have to wait. Guarded by the backlog's mu once it is listed.
 	mayWait bool
+	ended   *atomic.Bool // The import's, as [Requester.await] has it.
+	notify  bool         // A credit was taken, and is not returned unless the operation is run.
 	// The message to be acknowledged, if it is on the stream.
 	seq  uint64
 	err  error
@@ -139,10 +212,15 @@ func (b *backlog) deferOp(ctx context.Context, ended *atomic.Bool, d *deferredOp
 		}
 		b.mu.Lock()
 	}
-	if b.closed {
+	switch {
+	case b.closed:
 		b.mu.Unlock()
 		return Request{}, rq.err()
+	case ended != nil && ended.Load(): // cancel does not come again
+		b.mu.Unlock()
+		return Request{}, ErrEnded
 	}
+	d.ended = ended
 	b.ops = append(b.ops, d)
 	b.deferredTotal.Add(1)
 	b.pending.Add(1)
@@ -186,11 +264,15 @@ func (b *backlog) run() {
 	b.mu.Lock()
 	for len(b.ops) > 0 {
 		d := b.ops[0]
+		if d.done.Load() { // canceled
+			b.opDone(d)
+			continue
+		}
 		b.mu.Unlock()
 		d.err = rq.err()
 		switch {
 		case d.err != nil && d.copyOp.copied == 0:
-			rq.untakeCredit(d.copyOp.notify)
+			rq.untakeCredit(d.copyOp.notify || d.notify)
 		case d.run != nil:
 			d.err = d.run(context.Background(), d)
 		default:
@@ -220,6 +302,27 @@ func (b *backlog) opDone(d *deferredOp) {
 	}
 	b.rq.ackEvent.Advance()
 	b.rq.e.sleepers.Wake()
+}
+
+// cancel completes the operations of an import that has ended, but for one that a worker is running.
+// They stay listed until the worker or a waiter comes to them.
+func (b *backlog) cancel(ended *atomic.Bool) {
+	if !b.busy() {
+		return
+	}
+	b.mu.Lock()
+	for i, d := range b.ops {
+		if d.ended != ended || d.done.Load() || i == 0 && b.hasWorker {
+			continue
+		}
+		d.err = ErrEnded
+		if d.copyOp.copied > 0 && !d.copyOp.get {
+			d.err = unknown(ErrEnded)
+		}
+		b.rq.untakeCredit(d.copyOp.notify || d.notify)
+		d.done.Store(true)
+	}
+	b.mu.Unlock()
 }
 
 // wait waits until the operations deferred before this call are done. It is one load if there are
@@ -293,7 +396,7 @@ func (b *backlog) firstCopy() *deferredOp {
 		return nil
 	}
 	d := b.ops[0]
-	if !d.copyOp.ready() {
+	if !d.done.Load() && !d.copyOp.ready() {
 		d.mayWait = true
 		b.mayWaitCount++
 		return nil
@@ -303,6 +406,12 @@ func (b *backlog) firstCopy() *deferredOp {
 
 // copyStep copies a piece of d as the backlog's worker, and returns its length.
 func (b *backlog) copyStep(d *deferredOp) (n int) {
+	if d.done.Load() { // canceled
+		b.mu.Lock()
+		b.opDone(d)
+		b.mu.Unlock()
+		return 1 // it is progress, and no copy
+	}
 	had := d.copyOp.copied
 	over, err := d.copyOp.step()
 	if n = d.copyOp.copied - had; over {

@@ -35,8 +35,9 @@ type fetch struct {
 	b   uint64
 	old uint64 // Its result.
 
-	storeErr error // dst could not be written.
-	err      error // Set before done advances.
+	storeErr error       // dst could not be written.
+	canceled atomic.Bool // Its import was closed. Set with storeErr, before an answer.
+	err      error       // Set before done advances.
 	done     wait.EventCount
 }
 
@@ -56,6 +57,7 @@ var fetchPool = sync.Pool{New: func() any { return new(fetch) }}
 func (f *fetch) set(r *Read) {
 	f.dst, f.handle, f.id, f.off, f.size, f.bytes = r.Dst, r.Handle, r.ID, r.Off, uint64(len(r.Dst)), r.Bytes
 	f.received, f.op, f.storeErr, f.err = 0, 0, nil, nil
+	f.canceled.Store(false)
 }
 
 func (f *fetch) finish(err error) {

@@ -42,7 +42,7 @@ func (rq *Requester) SendAsync(ctx context.Context, m Message) (r Request, err e
 
 // deferSend queues a message once the operations before it are done.
 func (rq *Requester) deferSend(ctx context.Context, m Message) (Request, error) {
-	return rq.backlog.deferOp(ctx, m.Ended, &deferredOp{mayWait: true, run: func(ctx context.Context, d *deferredOp) error {
+	return rq.backlog.deferOp(ctx, m.Ended, &deferredOp{mayWait: true, notify: m.Notify, run: func(ctx context.Context, d *deferredOp) error {
 		q := outgoing{msg: m, size: m.Len()}
 		err := rq.waitNoOverlap(ctx, m.Ended, m.ID, m.Off, uint64(q.size))
 		if err == nil {
@@ -70,7 +70,8 @@ func (rq *Requester) enqueue(ctx context.Context, q *outgoing) error {
 			rq.inboxMu.Unlock()
 			err = rq.waitQueueSpace(ctx, q.msg.Ended)
 		default:
-			err = rq.err() // a link that has ended would not write it
+			// A link that has ended would not write it. Under inboxMu: Cancel does not come again.
+			err = rq.waiterError(q.msg.Ended)
 			if err == nil {
 				rq.enqueueLocked(q)
 				return nil
