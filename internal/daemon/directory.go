@@ -16,6 +16,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/daemon/names/directory"
 	"github.com/vmmc-go/vmmc/internal/daemon/peers"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -337,6 +338,7 @@ func (p *process) listClusterNames(
 		return out, err
 	}
 	defer leave()
+	defer fairshare.MayWait(ctx)()
 	nodes := p.n.cluster.NodeNames()
 	lists, errs := make([]nodeproto.NameList, len(nodes)), make([]error, len(nodes))
 	ctx, stop := context.WithTimeoutCause(ctx, timeout.Ping,

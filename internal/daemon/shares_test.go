@@ -6,7 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/vmmc-go/vmmc/internal/daemon/names"
 	"github.com/vmmc-go/vmmc/internal/fairshare"
+	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
 // besideAnother runs a request of a user, and then another one of that user in the only slot. The
@@ -103,4 +105,29 @@ func TestPerUserInAShare(t *testing.T) {
 			t.Error("two requests of one user run")
 		}
 	}, func(stop func()) { stop() })
+}
+
+// A request that awaits the end of a claim, to import the export that claims the name, leaves its
+// slot.
+func TestAwaitExactInAShare(t *testing.T) {
+	var (
+		table names.Table
+		e     *names.Entry
+	)
+	k := names.Key{Scope: names.Scope{User: "user"}, Name: "q", Cluster: true}
+	o := &names.Owner{ID: nodeproto.ProcessID{Node: "n", PID: 1}, Alive: func() bool { return true }}
+	besideAnother(t, 0, func(ctx context.Context) {
+		var err error
+		if e, _, err = table.Claim(ctx, k, o, nodeproto.PublishRequest{Name: "q", Serial: 1}); err != nil {
+			t.Error(err)
+			return
+		}
+		if got, err := table.AwaitExact(ctx, k, o.ID, 1); err != nil || got != e {
+			t.Errorf("the entry is %v: %v", got, err)
+		}
+	}, func(func()) {
+		if err := table.Settle(t.Context(), e, nil); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,16 @@ func countedRole() int {
 		}
 	}
 	late := make(chan bool)
+	if testutil.Args()[0] == "leaves" { // a child with its output, which ends with its input
+		cmd := exec.Command("cat")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.NewFile(3, "input"), os.Stdout, os.Stderr
+		if err := cmd.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Fprintln(os.NewFile(4, "started"), "started")
+		<-late
+	}
 	paths := map[string][]instrcount.Path{
 		"loops": {
 			{Name: "1", Run: turns(1)},
@@ -107,5 +118,42 @@ func TestFailures(t *testing.T) {
 	defer stop()
 	if counts, err := of(t, ctx, "hangs"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a path that hangs: %v, %v", counts, err)
+	}
+}
+
+// A child of the child that has its output, and lives on, does not hold Measure up.
+func TestChildLeavesAChild(t *testing.T) {
+	in, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	started, say, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _, _ = in.Close(), started.Close(), end.Close() }()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	cmd := testutil.Command(t, "counted", "leaves")
+	cmd.ExtraFiles = []*os.File{in, say}
+	done := make(chan error, 1)
+	go func() { _, err := instrcount.Measure(ctx, cmd); done <- err }()
+	if _, err := started.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	_ = say.Close()
+	stop()
+	select {
+	case err := <-done:
+		if errors.Is(err, instrcount.ErrUnsupported) {
+			t.Skip(err)
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("Measure waits for a child of the child")
+		_ = end.Close()
+		<-done
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -19,8 +20,11 @@ import (
 // process trace its child.
 var ErrUnsupported = errors.New("instructions cannot be counted here: that needs Linux on amd64, and a system that lets a process trace its child (ptrace)")
 
+// outputDelay is how long the child's last words are awaited after its end.
+const outputDelay = 2 * time.Second
+
 // Measure starts a child that calls [Run], and counts. The child has ended when it returns. When
-// the context ends, the child is killed.
+// the context ends, the child is killed. Measure does not wait for children of the child.
 func Measure(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 	runtime.LockOSThread() // the kernel lets a single thread trace
 	defer runtime.UnlockOSThread()
@@ -31,6 +35,7 @@ func Measure(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 	cmd.Env = append(cmd.Env, "GODEBUG=asyncpreemptoff=1")
 	var says bytes.Buffer
 	cmd.Stderr = &says
+	cmd.WaitDelay = outputDelay
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -42,8 +47,12 @@ func Measure(ctx context.Context, cmd *exec.Cmd) ([]Count, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the process whose instructions are to be counted: %w", err)
 	}
-	// A kill is the only way to end the tracer's waiting.
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	// A kill is the only way to end the tracer's waiting. A child of the child may have its output,
+	// and live on.
+	stop := context.AfterFunc(ctx, func() {
+		_ = cmd.Process.Kill()
+		_ = out.Close()
+	})
 	var counts []Count
 	t, b, err := seize(cmd.Process.Pid, bufio.NewReader(out))
 	if err == nil {

@@ -3,6 +3,7 @@ package names
 import (
 	"context"
 
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/unix"
 )
@@ -118,9 +119,12 @@ func (t *Table) AwaitExact(
 		case held:
 			return e, nil
 		}
+		enter := fairshare.Leave(ctx)
 		select {
 		case <-settled:
+			enter()
 		case <-ctx.Done():
+			enter()
 			return nil, context.Cause(ctx)
 		}
 	}
