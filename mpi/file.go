@@ -130,7 +130,8 @@ func hintsOf(call string, given map[string]string) (hints, error) {
 // outcome of one after another only in atomic mode, see [File.SetAtomicity].
 //
 // When a rank has ended, collectives fail with [ErrProcFailed]. So do calls with the shared file
-// pointer if it was rank 0, and calls in atomic mode that wait for a lock. Other calls go on.
+// pointer if it was rank 0, and calls in atomic mode that wait for a lock which it may hold. Other
+// calls go on.
 //
 // Experimental: it may change in any release.
 type File struct {

@@ -83,7 +83,7 @@ func (o *operation) run(ctx context.Context) (n int, err error) {
 			return 0, err
 		}
 		defer func() {
-			if e := giveLock(ctx, o.call, o.f.control, atomicAt, kind); err == nil {
+			if e := o.f.c.giveLock(ctx, o.call, o.f.control, atomicAt, kind); err == nil {
 				err = e
 			}
 		}()

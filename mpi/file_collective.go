@@ -53,7 +53,7 @@ func (o *operation) lockAll(ctx context.Context) (give func() error, err error) 
 	give = func() error { return nil }
 	if c.rank == 0 {
 		if err = c.takeLock(ctx, o.call, m, atomicAt, LockExclusive); err == nil {
-			give = func() error { return giveLock(ctx, o.call, m, atomicAt, LockExclusive) }
+			give = func() error { return c.giveLock(ctx, o.call, m, atomicAt, LockExclusive) }
 		}
 	}
 	class := []int64{int64(classOf(err))}

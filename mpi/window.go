@@ -20,8 +20,9 @@ import (
 // it does is in place when the epoch has ended, or after a flush. Calls may be made from any
 // goroutine.
 //
-// When a rank has ended, calls that name it fail with [ErrProcFailed]. So do those that wait for
-// any rank of the window: Fence, and Lock and accumulates while another rank holds a lock.
+// When a rank has ended, calls that name it fail with [ErrProcFailed]. So do Fence, calls that wait for
+// a lock which it holds, and those that wait for one which ranks share. A call whose context ends fails
+// with [ErrCanceled], and is over; that of Wait fails with [ErrPending], as the epoch goes on.
 //
 // Experimental: it may change in any release.
 type Win[T any] struct {

@@ -56,13 +56,11 @@ func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (
 	from, _ := bytesOf(call, []T{old})
 	to, _ := bytesOf(call, []T{v})
 	got, _ := bytesOf(call, was)
-	before, end := f.begin(true)
-	defer end()
-	if before != nil {
-		if err := await(ctx, call, before); err != nil {
-			return was[0], err
-		}
+	end, err := f.turn(ctx, call)
+	if err != nil {
+		return was[0], err
 	}
+	defer end()
 	if w.words {
 		prev, err := f.data.compareAndSwap(ctx, w.size, at*w.size, word(from), word(to))
 		putWord(got, prev)
@@ -122,13 +120,11 @@ func (w *Win[T]) accumulate(ctx context.Context, call string, src, result []T, t
 	if err != nil || f == nil {
 		return err
 	}
-	before, end := f.begin(true)
-	defer end()
-	if before != nil {
-		if err := await(ctx, call, before); err != nil {
-			return err
-		}
+	end, err := f.turn(ctx, call)
+	if err != nil {
+		return err
 	}
+	defer end()
 	return w.combine(ctx, call, f, src, result, at, op)
 }
 
@@ -202,9 +198,9 @@ func (w *Win[T]) combineWord(
 func (w *Win[T]) update(ctx context.Context, call string, f *far, change func() error) error {
 	steady := context.WithoutCancel(ctx)
 	me := uint64(w.c.rank + 1)
-	err := w.c.tryUntil(ctx, call, func() (bool, error) {
+	err := w.c.tryUntil(ctx, call, func() (bool, int, error) {
 		was, err := f.control.compareAndSwap(steady, 4, updateAt, 0, me)
-		return was == 0, err
+		return err == nil && was == 0, int(was) - 1, err
 	})
 	if err != nil {
 		return err

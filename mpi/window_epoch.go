@@ -193,7 +193,7 @@ func (w *Win[T]) Complete(ctx context.Context) error {
 	var first error
 	for _, rank := range ranks {
 		err := w.ranks[rank].settle(ctx, call)
-		if errors.Is(err, ErrPending) {
+		if errors.Is(err, ErrCanceled) {
 			return err // nothing was told to this rank, nor to those behind it
 		}
 		if err == nil {
@@ -256,7 +256,7 @@ func (w *Win[T]) take(ctx context.Context, call string, kind LockType, target in
 
 // give gives a lock back.
 func (w *Win[T]) give(ctx context.Context, call string, kind LockType, target int) error {
-	return giveLock(ctx, call, w.ranks[target].control, lockAt, kind)
+	return w.c.giveLock(ctx, call, w.ranks[target].control, lockAt, kind)
 }
 
 // Unlock ends the epoch of Lock: all that was put is in place (MPI_Win_unlock, chapter One-Sided
@@ -275,7 +275,7 @@ func (w *Win[T]) Unlock(ctx context.Context, target int) error {
 		return fail(call, "target", ErrRMASync, "this rank has not locked rank %d", target)
 	}
 	err := w.ranks[target].settle(ctx, call)
-	if errors.Is(err, ErrPending) {
+	if errors.Is(err, ErrCanceled) {
 		return err
 	}
 	w.mu.Lock()
@@ -337,7 +337,7 @@ func (w *Win[T]) UnlockAll(ctx context.Context) error {
 	var errs []error
 	for _, f := range w.ranks {
 		err := f.settle(ctx, call)
-		if errors.Is(err, ErrPending) {
+		if errors.Is(err, ErrCanceled) {
 			return err
 		}
 		errs = append(errs, err)

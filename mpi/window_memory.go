@@ -146,11 +146,23 @@ func putWord(b []byte, v uint64) {
 
 // The control block of a rank's window. Other ranks change it by atomics alone.
 const (
-	lockAt      = 0 // the lock of epochs: how many ranks share it, and exclusive
+	lockAt      = 0 // the lock of epochs: how many ranks share it, or exclusive and the rank that has it
 	updateAt    = 4 // the lock of accumulates without atomics: the rank that holds it and 1, or 0
 	controlSize = 8
 	exclusive   = 1 << 31
+	holderShift = 16 // of the rank in a lock that a rank has alone, up to the bit exclusive
 )
+
+// unknown is the holder of a lock that ranks share.
+const unknown = -1
+
+// holder is the rank that has a lock alone.
+func holder(lock uint64) int {
+	if lock&exclusive == 0 {
+		return unknown
+	}
+	return int(lock&(exclusive-1)) >> holderShift
+}
 
 // Waits for a lock begin with a few tries, and then sleep from shortest to longest.
 const (
@@ -159,16 +171,20 @@ const (
 	longest   = time.Millisecond
 )
 
-// tryUntil tries until it succeeds. It fails when a rank of the communicator is gone: that rank may
-// have held the lock.
-func (c *Comm) tryUntil(ctx context.Context, call string, try func() (bool, error)) error {
+// tryUntil tries until it succeeds. try returns which rank is in the way. It fails when that rank is
+// gone. If it is unknown it fails when any rank of the communicator is gone: that rank may be it.
+func (c *Comm) tryUntil(ctx context.Context, call string, try func() (ok bool, holder int, err error)) error {
 	pause := shortest
 	for i := 0; ; i++ {
-		ok, err := try()
+		ok, holder, err := try()
 		if ok || err != nil {
 			return wrapMemory(call, err)
 		}
-		if err := c.j.e.GroupGone(c.ranks); err != nil {
+		others := c.ranks
+		if holder >= 0 && holder < len(c.ranks) {
+			others = c.ranks[holder : holder+1]
+		}
+		if err := c.j.e.GroupGone(others); err != nil {
 			return wrap(call, err)
 		}
 		if i < lockTries {
@@ -177,37 +193,40 @@ func (c *Comm) tryUntil(ctx context.Context, call string, try func() (bool, erro
 		}
 		select {
 		case <-ctx.Done():
-			return &Error{Call: call, Arg: "ctx", Class: ErrPending, Err: context.Cause(ctx)}
+			return &Error{Call: call, Arg: "ctx", Class: ErrCanceled, Err: context.Cause(ctx)}
 		case <-time.After(pause):
 			pause = min(2*pause, longest)
 		}
 	}
 }
 
-// takeLock takes the lock in a word. The word counts ranks that share it, and has a bit for the rank
-// that has it alone. A rank that would share it counts itself before it looks, and so it is never let
+// takeLock takes the lock in a word. The word counts ranks that share it, and has a bit and the rank
+// if one has it alone. A rank that would share it counts itself before it looks, and so it is never let
 // in beside one that has it alone.
 func (c *Comm) takeLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
 	steady := context.WithoutCancel(ctx)
-	return c.tryUntil(ctx, call, func() (bool, error) {
+	return c.tryUntil(ctx, call, func() (bool, int, error) {
 		if kind == LockExclusive {
-			was, err := m.compareAndSwap(steady, 4, off, 0, exclusive)
-			return was == 0, err
+			was, err := m.compareAndSwap(steady, 4, off, 0, c.alone())
+			return err == nil && was == 0, holder(was), err
 		}
 		was, err := m.add(steady, 4, off, 1)
 		if err != nil || was&exclusive == 0 {
-			return err == nil, err
+			return err == nil, unknown, err
 		}
 		_, err = m.add(steady, 4, off, 1<<32-1)
-		return false, err
+		return false, holder(was), err
 	})
 }
 
+// alone is the lock that this rank has alone.
+func (c *Comm) alone() uint64 { return exclusive | uint64(c.rank)<<holderShift }
+
 // giveLock gives a lock back.
-func giveLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
+func (c *Comm) giveLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
 	n := uint64(1)
 	if kind == LockExclusive {
-		n = exclusive
+		n = c.alone()
 	}
 	_, err := m.add(context.WithoutCancel(ctx), 4, off, 1<<32-n)
 	return wrapMemory(call, err)
@@ -224,7 +243,7 @@ func wrapMemory(call string, err error) error {
 		class = ErrProcFailed
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, vmmc.ErrTimeout), errors.Is(err, vmmc.ErrCanceled):
-		class = ErrPending
+		class = ErrCanceled
 	}
 	return &Error{Call: call, Class: class, Err: err}
 }
@@ -265,6 +284,23 @@ func (f *far) begin(ordered bool) (before <-chan struct{}, end func()) {
 	}
 }
 
+// turn begins an ordered call, and waits for those that were begun before. If the context ends first,
+// later calls still wait for these.
+func (f *far) turn(ctx context.Context, call string) (func(), error) {
+	before, end := f.begin(true)
+	if before == nil {
+		return end, nil
+	}
+	if err := await(ctx, call, before); err != nil {
+		go func() {
+			<-before
+			end()
+		}()
+		return nil, err
+	}
+	return end, nil
+}
+
 // settle returns when all that was begun is over, and all puts are in place.
 func (f *far) settle(ctx context.Context, call string) error {
 	f.mu.Lock()
@@ -290,6 +326,6 @@ func await(ctx context.Context, call string, over <-chan struct{}) error {
 	case <-over:
 		return nil
 	case <-ctx.Done():
-		return &Error{Call: call, Arg: "ctx", Class: ErrPending, Err: context.Cause(ctx)}
+		return &Error{Call: call, Arg: "ctx", Class: ErrCanceled, Err: context.Cause(ctx)}
 	}
 }

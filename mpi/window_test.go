@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -510,6 +511,66 @@ func TestWindowArguments(t *testing.T) {
 	}
 }
 
+// An accumulate whose context ends while it waits for an earlier one is over, and later ones still come
+// after the earlier one.
+func TestAccumulateGivenUp(t *testing.T) {
+	ctx := within(t)
+	c, err := mpi.Init(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := mpi.WinAllocate[int64](ctx, c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	slow := mpi.OpOf(func(in, inout []int64) {
+		close(begun)
+		<-goOn
+		inout[0] = in[0]
+	}, false)
+	first, err := w.Raccumulate([]int64{5}, 0, 0, slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	ended, stop := context.WithCancel(ctx)
+	stop()
+	for what, err := range map[string]error{
+		"accumulate": w.Accumulate(ended, []int64{100}, 0, 0, mpi.Sum[int64]()),
+		"flush":      w.Flush(ended, 0),
+	} {
+		if !errors.Is(err, mpi.ErrCanceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := w.CompareAndSwap(ended, 0, 100, 0, 0); !errors.Is(err, mpi.ErrCanceled) {
+		t.Errorf("compare and swap: %v", err)
+	}
+	later, err := w.Raccumulate([]int64{2}, 0, 0, mpi.Prod[int64]())
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, stop := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer stop()
+	if _, err := later.Wait(short); !errors.Is(err, mpi.ErrPending) {
+		t.Errorf("a later accumulate has not waited: %v", err)
+	}
+	close(goOn)
+	if _, err := mpi.Waitall(ctx, first, later); err != nil {
+		t.Error(err)
+	}
+	if got := w.Values()[0]; got != 10 {
+		t.Errorf("the value is %d", got)
+	}
+	if err := errors.Join(w.Free(ctx), c.Finalize(ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
 // windowRank locks the memory of rank 0 for itself, tells so, and sleeps.
 func windowRank(ctx context.Context, p *vmmc.Process, args ...string) error {
 	g, err := group.Join(ctx, p)
@@ -605,6 +666,24 @@ func TestKilledWithLock(t *testing.T) {
 				}
 				return nil
 			})
+			// The killed rank is no matter for a wait for a living one, which has the lock alone.
+			if err := ws[0].Lock(within(t), mpi.LockExclusive, 1); err != nil {
+				t.Fatal(err)
+			}
+			for _, kind := range []mpi.LockType{mpi.LockShared, mpi.LockExclusive} {
+				short, stop := context.WithTimeout(within(t), 20*time.Millisecond)
+				err := ws[1].Lock(short, kind, 1)
+				stop()
+				if !errors.Is(err, mpi.ErrCanceled) {
+					t.Errorf("a wait of type %d for a living rank: %v", kind, err)
+				}
+			}
+			if err := ws[0].Unlock(within(t), 1); err != nil {
+				t.Error(err)
+			}
+			if err := errors.Join(ws[1].Lock(within(t), mpi.LockExclusive, 1), ws[1].Unlock(within(t), 1)); err != nil {
+				t.Errorf("a lock after waits that were given up: %v", err)
+			}
 			each(t, cs, func(ctx context.Context, c *mpi.Comm) error {
 				if err := ws[c.Rank()].Free(ctx); !errors.Is(err, mpi.ErrProcFailed) {
 					return fmt.Errorf("free: %w", err)
