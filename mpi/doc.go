@@ -32,7 +32,8 @@ package mpi
 //   - derived datatypes, and packing: datatype.go; messages of them: datatype_send.go
 //   - windows: window.go; accumulates: window_accumulate.go; epochs and locks: window_epoch.go; how
 //     memory of another rank is reached: window_memory.go
-//   - files: file.go; which bytes a rank sees: file_view.go; reads and writes: file_access.go; system calls:
-//     file_move.go; collectives: file_collective.go; the shared file pointer: file_shared.go
+//   - files: file.go; lengths, Sync and atomic mode: file_size.go; which bytes a rank sees: file_view.go;
+//     reads and writes: file_access.go; system calls: file_move.go; collectives: file_collective.go; the
+//     shared file pointer: file_shared.go
 //   - what a program finds when it starts: init.go
 //   - everything behind these: internal/mpi
