@@ -116,87 +116,94 @@ func TestFailedReceiveKeepsItsIndex(t *testing.T) {
 
 // A receive of a collective that fails while data comes in drops the rest. Its sender lives.
 func TestReceiveFailsWhileDataArrives(t *testing.T) {
-	es := job(t, ways[0], 3)
-	a, b := es[0], es[1]
-	const n = 4 << 20
-	r, err := a.Irecv(a.from(1, 1).inCollective(), make([]byte, n))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := within(t)
-	a.mu.Lock()
-	s, err := b.Isend(b.to(0, 1), fill(n, 1), Standard)
-	for err == nil && r.off == 0 && ctx.Err() == nil { // a's lock is held, so it takes packets here alone
-		a.pollAll()
-	}
-	if err == nil {
-		if r.state != matched {
-			t.Errorf("the receive is in state %d", r.state)
+	eachWay(t, alone, func(t *testing.T, w way) {
+		es := job(t, w, 3)
+		a, b := es[0], es[1]
+		lives(t, a, b)
+		const n = 4 << 20
+		r, err := a.Irecv(a.from(1, 1).inCollective(), make([]byte, n))
+		if err != nil {
+			t.Fatal(err)
 		}
-		a.peers[2].fail(errGoneInTest)
-	}
-	a.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.Wait(within(t)); !isClass(err, ErrProcFailed) {
-		t.Errorf("the receive: %v", err)
-	}
-	if _, err := s.Wait(within(t)); err != nil {
-		t.Errorf("the send: %v", err)
-	}
-	lives(t, a, b)
+		ctx := within(t)
+		a.mu.Lock()
+		s, err := b.Isend(b.to(0, 1), fill(n, 1), Standard)
+		for err == nil && r.off == 0 && ctx.Err() == nil { // a's lock is held, so it takes packets here alone
+			a.pollAll()
+		}
+		if err == nil {
+			if r.state != matched {
+				t.Errorf("the receive is in state %d", r.state)
+			}
+			a.peers[2].fail(errGoneInTest)
+		}
+		a.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(within(t)); !isClass(err, ErrProcFailed) {
+			t.Errorf("the receive: %v", err)
+		}
+		if _, err := s.Wait(within(t)); err != nil {
+			t.Errorf("the send: %v", err)
+		}
+		lives(t, a, b)
+	})
 }
 
 // A send of a collective that fails in any state leaves its receiver in order.
 func TestSendFailsInEachState(t *testing.T) {
-	const n = 8 << 20
-	for _, c := range []struct {
-		name  string
-		state int
-	}{{"queued", queued}, {"left", left}, {"streaming", streaming}} {
-		t.Run(c.name, func(t *testing.T) {
-			es := job(t, ways[0], 3)
-			a, b := es[0], es[1]
-			in := make([]byte, n)
-			r, err := b.Irecv(b.from(0, 1), in)
-			if err != nil {
-				t.Fatal(err)
-			}
-			out := fill(n, 1)
-			ctx := within(t)
-			a.mu.Lock()
-			pr := a.peers[1]
-			if c.state == queued { // no room for the envelope
-				pr.port.(*ring).stalled = true
-			}
-			s := a.newRequest(false)
-			a.startSend(s, a.to(1, 1).inCollective(), pr, out, Standard)
-			for c.state == streaming && s.off == 0 && ctx.Err() == nil {
-				a.pollAll()
-			}
-			if s.state != c.state {
-				t.Errorf("the send is in state %d, want %d", s.state, c.state)
-			}
-			a.peers[2].fail(errGoneInTest)
-			pr.port.(*ring).stalled = false
-			a.mu.Unlock()
-			if _, err := s.Wait(within(t)); !isClass(err, ErrProcFailed) {
-				t.Errorf("the send: %v", err)
-			}
-			clear(out) // it is the caller's again
-			if c.state == queued {
-				if !r.Cancel() {
-					t.Error("a message has come whose send has failed before its envelope left")
+	eachWay(t, alone, func(t *testing.T, w way) {
+		const n = 8 << 20
+		for _, c := range []struct {
+			name  string
+			state int
+		}{{"queued", queued}, {"left", left}, {"streaming", streaming}} {
+			t.Run(c.name, func(t *testing.T) {
+				es := job(t, w, 3)
+				a, b := es[0], es[1]
+				lives(t, a, b)
+				in := make([]byte, n)
+				r, err := b.Irecv(b.from(0, 1), in)
+				if err != nil {
+					t.Fatal(err)
 				}
-			} else if _, err := r.Wait(within(t)); err != nil {
-				t.Errorf("the receive: %v", err)
-			} else if string(in) != string(fill(n, 1)) {
-				t.Error("the receive has got other data")
-			}
-			lives(t, a, b)
-		})
-	}
+				out := fill(n, 1)
+				ctx := within(t)
+				a.mu.Lock()
+				pr := a.peers[1]
+				unblock := func() {}
+				if c.state == queued { // no room for the envelope
+					unblock = block(pr.port)
+				}
+				s := a.newRequest(false)
+				a.startSend(s, a.to(1, 1).inCollective(), pr, out, Standard)
+				for c.state == streaming && s.off == 0 && ctx.Err() == nil {
+					a.pollAll()
+				}
+				if s.state != c.state {
+					t.Errorf("the send is in state %d, want %d", s.state, c.state)
+				}
+				a.peers[2].fail(errGoneInTest)
+				unblock()
+				a.mu.Unlock()
+				if _, err := s.Wait(within(t)); !isClass(err, ErrProcFailed) {
+					t.Errorf("the send: %v", err)
+				}
+				clear(out) // it is the caller's again
+				if c.state == queued {
+					if !r.Cancel() {
+						t.Error("a message has come whose send has failed before its envelope left")
+					}
+				} else if _, err := r.Wait(within(t)); err != nil {
+					t.Errorf("the receive: %v", err)
+				} else if string(in) != string(fill(n, 1)) {
+					t.Error("the receive has got other data")
+				}
+				lives(t, a, b)
+			})
+		}
+	})
 }
 
 // A blocking send of a collective that fails is not used for another message while its peer names it.

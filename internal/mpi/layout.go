@@ -41,6 +41,14 @@ import "encoding/binary"
 //	16  key, u64: a rank that asks for a connection names it
 //	64  a word for each rank: not 0 when that rank takes no packets of this one any more. 64 bytes each.
 //
+// # Zone: where module via writes payloads of data by RDMA, of the packets with flagPut in their order
+//
+//	0       the first payload, the ninth, and so on
+//	65,536  the second payload, and so on: 8 of them
+//
+// A packet with kindZone has the zone's address as context, its size as the message's, and its handle as
+// the receiver's request.
+//
 // # Match queues: two lists in each bucket, over entries of 64 bytes, in chunks
 //
 //	0      magic, 8 bytes
@@ -134,7 +142,11 @@ const (
 	kindWithdrawn // the receiver has forgotten that RTS: no receive has matched it
 	kindCredit    // module via: nothing but the receives that were posted again
 	kindRevoke    // the communicator is revoked; payload: its ranks in the job, u32 each; none: all ranks
+	kindZone      // module via: where the receiver of this may write data: address, bytes, and handle
 )
+
+// flagPut in a packet of data says that the payload was written to the receiver's zone.
+const flagPut = 2
 
 // flagDiscard in a CTS says that the receiver takes no data: its buffer is too short.
 const flagDiscard = 1

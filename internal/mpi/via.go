@@ -26,12 +26,12 @@ type viaModule struct {
 	key uint64
 
 	nic      *via.NIC
-	tag      *via.ProtectionTag
 	arrived  *via.CompletionQueue // of all receives
 	listener *via.Listener
 
 	byVI  sync.Map             // *viaPort by *via.VI
 	ports map[int]*viaPort     // by rank. Guarded by Engine.mu.
+	zones []*vmmc.Memory       // Guarded by Engine.mu.
 	early map[int]*via.Request // of ranks that have no port here yet. Guarded by Engine.mu.
 
 	ctx   context.Context //nolint:containedctx // ends with the module
@@ -82,9 +82,6 @@ func (m *viaModule) open() (err error) {
 		return err
 	}
 	m.nic.OnError(m.noteError)
-	if m.tag, err = m.nic.NewTag(); err != nil {
-		return err
-	}
 	if m.arrived, err = m.nic.NewCompletionQueue(m.e.size * (prepost + spares)); err != nil {
 		return err
 	}
@@ -228,7 +225,10 @@ func (m *viaModule) Close() error {
 	m.tasks.Wait()
 	var err error
 	if m.nic != nil {
-		err = m.nic.Close()
+		err = m.nic.Close() // no peer writes to a zone any more
+	}
+	for _, mem := range m.zones {
+		err = errors.Join(err, mem.Close())
 	}
 	return errors.Join(err, m.own.Close())
 }

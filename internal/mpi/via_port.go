@@ -22,10 +22,15 @@ const (
 	// returnAt is how many receives are posted again before a packet of its own says so. That one takes
 	// no credit, so both sides can send it when neither has any.
 	returnAt = prepost / 2
-	// spares are receives for those packets. The peer has prepost/returnAt on their way at most: the
-	// next one tells of receives for packets that the peer sends when it has taken one. Twice as many
-	// are posted, because a receive is posted again after its packet was taken.
-	spares = 2 * prepost / returnAt
+	// zoneSlots payloads of slotSize are in the zone at most. When the receiver has taken returnSlots of
+	// them it says so.
+	zoneSlots   = 8
+	slotSize    = 64 << 10
+	returnSlots = zoneSlots / 2
+	// spares are receives for the packets that take no credit. The peer has a few on their way at most:
+	// the next one tells of receives for packets, or of slots, that the peer uses when it has taken one.
+	// Twice as many are posted, because a receive is posted again after its packet was taken.
+	spares = 2 * (prepost/returnAt + zoneSlots/returnSlots)
 	// vbufSize is the size of a packet's memory at both ends.
 	vbufSize = 16<<10 - 64
 )
@@ -70,9 +75,10 @@ type viaPort struct {
 	watches       []vmmc.Watch
 
 	state   portState
-	pending *via.Request // of the peer, while this rank requests
-	vi      *via.VI      // nil until it is first needed
-	err     error        // why the port has ended
+	pending *via.Request       // of the peer, while this rank requests
+	vi      *via.VI            // nil until it is first needed
+	tag     *via.ProtectionTag // its own: no other rank reaches the memory
+	err     error              // why the port has ended
 	cause   atomic.Pointer[via.AsyncError]
 
 	completed atomic.Uint32 // receives that are complete
@@ -91,19 +97,38 @@ type viaPort struct {
 	sent     uint32 // packets that took credit
 	acked    uint32 // of these, those whose receives are posted again
 	free     []*vbuf
+	stages   []*vbuf // of payloads that go to the peer's zone, as free
 	inFlight []*vbuf // SENDs, in their order
 	h        Header
+
+	// The zone of this rank, which the peer writes: nil until the peer has sent data.
+	zone     []byte
+	slotsIn  uint32 // payloads that were taken from it
+	slotTold uint32 // slotsIn when the peer was told
+
+	// The zone of the peer: Handle is 0 until the peer has told.
+	far      via.Remote
+	slotsOut uint32            // payloads that were written to it
+	slotEnds [zoneSlots]uint32 // sent, behind the packet of each slot
 }
 
 // Polled reports true: Step looks at one word for each rank that is connected.
 func (p *viaPort) Polled() bool { return true }
 
-// MaxPacket is what a vbuf has beside the header.
-func (p *viaPort) MaxPacket() int { return vbufSize - headerSize }
+// maxPayload is what a vbuf has beside the header.
+const maxPayload = vbufSize - headerSize
+
+// MaxPacket is a slot of the peer's zone when there is one: longer payloads than a vbuf's go there.
+func (p *viaPort) MaxPacket() int {
+	if p.far.Handle != 0 {
+		return slotSize
+	}
+	return maxPayload
+}
 
 // Eager reports whether enough credit is left.
 func (p *viaPort) Eager(n int) bool {
-	return n <= min(MaxEager, p.MaxPacket()) && p.state == portConnected && p.credit() > preserve
+	return n <= min(MaxEager, maxPayload) && p.state == portConnected && p.credit() > preserve
 }
 
 // credit is how many packets the peer has posted receives for.
@@ -145,52 +170,100 @@ func (p *viaPort) Send(h *Header, data []byte) bool {
 	if len(data) > 0 {
 		need += preserve
 	}
-	if p.credit() < need || !p.post(h, data) {
+	switch {
+	case p.credit() < need:
+		return false
+	case len(data) > maxPayload:
+		if !p.put(h, data) {
+			return false
+		}
+	case !p.post(h, data, len(data)):
 		return false
 	}
 	p.sent++
 	return true
 }
 
-// post posts a SEND. It reports false if there is no memory for it.
-func (p *viaPort) post(h *Header, data []byte) bool {
-	v := p.vbuf()
+// put writes a payload to the peer's zone by RDMA, and posts its packet. It reports false if no slot is
+// free. A slot is free when the peer has taken its packet.
+func (p *viaPort) put(h *Header, data []byte) bool {
+	slot := p.slotsOut % zoneSlots
+	if p.slotsOut >= zoneSlots && int32(p.acked-p.slotEnds[slot]) < 0 {
+		return false
+	}
+	v := p.vbuf(&p.stages, slotSize)
 	if v == nil {
 		return false
 	}
-	h.size, h.taken, h.number = uint32(len(data)), p.again, p.numbers
+	copy(v.data, data)
+	v.seg[0] = v.mem.Segment(0, len(data))
+	v.Segments, v.Control = v.seg[:], via.OpRDMAWrite
+	v.Remote = via.Remote{Address: p.far.Address + uint64(slot)*slotSize, Handle: p.far.Handle}
+	if !p.postDescriptor(v) {
+		return false
+	}
+	h.flags |= flagPut
+	if !p.post(h, nil, len(data)) {
+		return false
+	}
+	p.slotsOut++
+	p.slotEnds[slot] = p.sent + 1
+	return true
+}
+
+// post posts a SEND of a packet whose payload has size bytes. It reports false if there is no memory for
+// it.
+func (p *viaPort) post(h *Header, data []byte, size int) bool {
+	v := p.vbuf(&p.free, vbufSize)
+	if v == nil {
+		return false
+	}
+	h.size, h.taken, h.number = uint32(size), p.again, p.numbers
 	h.encode(v.data)
 	n := headerSize + copy(v.data[headerSize:], data)
 	v.seg[0] = v.mem.Segment(0, n)
 	v.Segments = v.seg[:]
-	if err := p.vi.PostSend(&v.Descriptor); err != nil {
-		p.breaks(fmt.Errorf("post a SEND to rank %d: %w", p.rank, err))
+	if !p.postDescriptor(v) {
 		return false
 	}
-	p.inFlight = append(p.inFlight, v)
 	p.numbers++
-	p.told = p.again
+	p.told, p.slotTold = p.again, p.slotsIn
 	return true
 }
 
-// vbuf takes one of a SEND that is complete. There are as many as were ever under way.
-func (p *viaPort) vbuf() *vbuf {
-	for len(p.free) == 0 && len(p.inFlight) > 0 {
+func (p *viaPort) postDescriptor(v *vbuf) bool {
+	if err := p.vi.PostSend(&v.Descriptor); err != nil {
+		p.breaks(fmt.Errorf("post a SEND or an RDMA write to rank %d: %w", p.rank, err))
+		return false
+	}
+	p.inFlight = append(p.inFlight, v)
+	return true
+}
+
+// vbuf takes memory of a size from a list of what complete descriptors have left. There is as much as was
+// ever under way.
+func (p *viaPort) vbuf(list *[]*vbuf, size int) *vbuf {
+	for len(*list) == 0 && len(p.inFlight) > 0 {
 		d, _ := p.vi.SendDone() // a failed one: the receives fail, too
 		if d == nil {
 			break
 		}
-		p.free = append(p.free, p.inFlight[0])
+		v := p.inFlight[0]
 		p.inFlight = append(p.inFlight[:0], p.inFlight[1:]...)
+		if len(v.data) == slotSize {
+			p.stages = append(p.stages, v)
+		} else {
+			p.free = append(p.free, v)
+		}
 	}
-	if n := len(p.free); n > 0 {
-		v := p.free[n-1]
-		p.free = p.free[:n-1]
+	if n := len(*list); n > 0 {
+		v := (*list)[n-1]
+		*list = (*list)[:n-1]
 		return v
 	}
-	v := &vbuf{data: make([]byte, vbufSize)}
+	v := &vbuf{data: make([]byte, size)}
 	var err error
-	if v.mem, err = p.m.nic.Register(v.data, via.MemoryAttributes{Tag: p.m.tag}); err != nil {
+	if v.mem, err = p.m.nic.Register(v.data, via.MemoryAttributes{Tag: p.tag}); err != nil {
 		p.breaks(fmt.Errorf("register memory for packets to rank %d: %w", p.rank, err))
 		return nil
 	}
@@ -238,9 +311,12 @@ func (p *viaPort) take(v *vbuf) error {
 		return p.violation("a packet of %d bytes", v.Length)
 	}
 	h.decode(v.data)
-	n := h.taken - p.acked
+	n, payload := h.taken-p.acked, v.data[headerSize:v.Length]
+	put := h.flags&flagPut != 0
 	switch {
-	case int(h.size) != v.Length-headerSize:
+	case put && (h.kind != kindData || len(payload) > 0 || p.zone == nil || h.size > slotSize):
+		return p.violation("a packet of kind %d with %d bytes that were written to memory of this rank", h.kind, h.size)
+	case !put && int(h.size) != len(payload):
 		return p.violation("a packet of %d bytes with a payload of %d", v.Length, h.size)
 	case h.number != p.number:
 		return p.violation("packet %d, want %d", h.number, p.number)
@@ -262,17 +338,65 @@ func (p *viaPort) take(v *vbuf) error {
 	if p.arrived++; p.arrived-p.told > prepost {
 		return p.violation("it has sent %d packets without credit", p.arrived-p.told-prepost)
 	}
-	err := p.to.Deliver(h, v.data[headerSize:v.Length])
+	if put {
+		payload = p.zone[p.slotsIn%zoneSlots*slotSize:][:h.size]
+		p.slotsIn++
+	}
+	var err error
+	if h.kind == kindZone {
+		err = p.zoneTold(h)
+	} else {
+		err = p.to.Deliver(h, payload)
+	}
 	if err == nil {
 		err = p.repost(v)
 	}
 	if err != nil {
 		return err
 	}
-	if p.again++; p.again-p.told >= returnAt && p.state == portConnected {
-		h := Header{kind: kindCredit}
-		p.post(&h, nil)
+	p.again++
+	if h.kind == kindData && len(payload) == maxPayload && p.zone == nil && p.state == portConnected {
+		p.makeZone()
 	}
+	if (p.again-p.told >= returnAt || p.slotsIn-p.slotTold >= returnSlots) && p.state == portConnected {
+		h := Header{kind: kindCredit}
+		p.post(&h, nil, 0)
+	}
+	return nil
+}
+
+// makeZone gives the peer, which sends long messages, memory of this rank to write them to. The program's
+// memory will not do: a receive may be given up at any time, and a write that is refused then would end
+// the connection. On one node the peer copies to the zone itself. Without memory data goes on in packets.
+func (p *viaPort) makeZone() {
+	if p.credit() == 0 {
+		return // the next packet
+	}
+	mem, err := p.m.e.p.Alloc(zoneSlots * slotSize)
+	if err != nil {
+		return
+	}
+	region, err := p.m.nic.Register(mem.Bytes(), via.MemoryAttributes{
+		Tag: p.tag, EnableRDMAWrite: true, EnableRDMARead: true, Direct: true,
+	})
+	if err != nil {
+		_ = mem.Close() // nothing uses it
+		return
+	}
+	p.m.zones = append(p.m.zones, mem)
+	p.zone = mem.Bytes()
+	r := region.Remote(0)
+	if p.post(&Header{kind: kindZone, context: r.Address, length: zoneSlots * slotSize, rreq: uint32(r.Handle)}, nil, 0) {
+		p.sent++
+	}
+}
+
+// zoneTold takes the place of the peer's zone. The peer's NIC checks what is written there.
+func (p *viaPort) zoneTold(h *Header) error {
+	if p.far.Handle != 0 || h.rreq == 0 || h.size > 0 || h.length != zoneSlots*slotSize {
+		return p.violation("a zone with %d bytes, and handle %d", h.length, h.rreq)
+	}
+	p.far = via.Remote{Address: h.context, Handle: via.Handle(h.rreq)}
 	return nil
 }
 
@@ -347,9 +471,11 @@ func (p *viaPort) Close() error {
 
 // What follows makes the connection.
 
-// attributes are those of all VIs.
-func (m *viaModule) attributes() via.VIAttributes {
-	return via.VIAttributes{Level: via.ReliableDelivery, MaxTransferSize: vbufSize, Tag: m.tag}
+// attributes are those of all VIs. Of a tag's regions only the zone enables RDMA.
+func attributes(tag *via.ProtectionTag) via.VIAttributes {
+	return via.VIAttributes{
+		Level: via.ReliableDelivery, MaxTransferSize: slotSize, Tag: tag, EnableRDMAWrite: true, EnableRDMARead: true,
+	}
 }
 
 // prepare makes the VI, and posts its receives.
@@ -359,14 +485,19 @@ func (p *viaPort) prepare() error {
 	}
 	const n = prepost + spares
 	data := make([]byte, n*vbufSize)
-	mem, err := p.m.nic.Register(data, via.MemoryAttributes{Tag: p.m.tag})
+	tag, err := p.m.nic.NewTag()
 	if err != nil {
 		return err
 	}
-	vi, err := p.m.nic.NewVI(p.m.attributes(), nil, p.m.arrived)
+	mem, err := p.m.nic.Register(data, via.MemoryAttributes{Tag: tag})
 	if err != nil {
-		return errors.Join(err, mem.Deregister())
+		return errors.Join(err, tag.Destroy())
 	}
+	vi, err := p.m.nic.NewVI(attributes(tag), nil, p.m.arrived)
+	if err != nil {
+		return errors.Join(err, mem.Deregister(), tag.Destroy())
+	}
+	p.tag = tag
 	p.m.byVI.Store(vi, p)
 	p.vi, p.receives = vi, make([]vbuf, n)
 	for i := range p.receives {

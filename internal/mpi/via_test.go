@@ -213,6 +213,22 @@ func TestViaFalsePackets(t *testing.T) {
 		"credit with a payload": {func(p *viaPort) packet {
 			return packet{Header{kind: kindCredit, number: p.numbers, taken: p.told, size: 8}, headerSize + 8}
 		}, 1},
+		"written without a zone": {func(p *viaPort) packet {
+			return packet{Header{kind: kindData, flags: flagPut, number: p.numbers, taken: p.told, size: 8}, headerSize}
+		}, 1},
+		"zone that is short": {func(p *viaPort) packet {
+			return packet{Header{kind: kindZone, number: p.numbers, taken: p.told, rreq: 1, length: slotSize}, headerSize}
+		}, 1},
+		"zone without a handle": {func(p *viaPort) packet {
+			return packet{Header{kind: kindZone, number: p.numbers, taken: p.told, length: zoneSlots * slotSize}, headerSize}
+		}, 1},
+		"zone with a payload": {func(p *viaPort) packet {
+			h := Header{kind: kindZone, number: p.numbers, taken: p.told, rreq: 1, length: zoneSlots * slotSize, size: 8}
+			return packet{h, headerSize + 8}
+		}, 1},
+		"two zones": {func(p *viaPort) packet {
+			return packet{Header{kind: kindZone, number: p.numbers, taken: p.told, rreq: 1, length: zoneSlots * slotSize}, headerSize}
+		}, 2},
 		"without credit": {func(p *viaPort) packet {
 			return packet{Header{kind: kindNoop, number: p.numbers, taken: p.told}, headerSize}
 		}, 20 * prepost},
@@ -232,7 +248,7 @@ func TestViaFalsePackets(t *testing.T) {
 			for range c.times {
 				k := c.make(p)
 				p.numbers++
-				v := p.vbuf()
+				v := p.vbuf(&p.free, vbufSize)
 				k.h.encode(v.data)
 				v.seg[0] = v.mem.Segment(0, k.n)
 				v.Segments = v.seg[:]
@@ -256,6 +272,144 @@ func TestViaFalsePackets(t *testing.T) {
 	}
 }
 
+// The zone takes long data once the receiver has told of it, and no other. A receiver that takes nothing
+// gets as much as it has slots. All bytes arrive, in order, also of several messages at once.
+func TestViaZone(t *testing.T) {
+	for _, w := range []way{ways[4], ways[5]} {
+		t.Run(w.name, func(t *testing.T) {
+			es := job(t, w, 2)
+			a, b := es[0], es[1]
+			ctx := within(t)
+			exchange := func(n, messages int) {
+				t.Helper()
+				var rs []*Request
+				ins := make([][]byte, messages)
+				for tag := range messages {
+					ins[tag] = make([]byte, n)
+					r, err := b.Irecv(b.from(0, tag), ins[tag])
+					if err != nil {
+						t.Fatal(err)
+					}
+					s, err := a.Isend(a.to(1, tag), fill(n, tag), Standard)
+					if err != nil {
+						t.Fatal(err)
+					}
+					rs = append(rs, r, s)
+				}
+				for _, r := range rs {
+					if _, err := r.Wait(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for tag, in := range ins {
+					checkFill(t, in, tag)
+				}
+			}
+			slots := func() uint32 {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return a.peers[1].port.(*viaPort).slotsOut
+			}
+			exchange(MaxEager, 20)
+			if p := b.viaPort(0); p.zone != nil || slots() != 0 {
+				t.Error("there is a zone without long messages")
+			}
+			exchange(maxPayload, 1) // its data is one packet, and has the zone made
+			until(ctx, t, func() bool {
+				a.step()
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return a.peers[1].port.(*viaPort).far.Handle != 0
+			})
+			if slots() != 0 {
+				t.Error("a payload that fits a packet was written to the zone")
+			}
+			const n, messages = 1<<20 + 5, 3
+			exchange(n, messages)
+			if want := uint32(messages * (n / slotSize)); slots() != want {
+				t.Errorf("%d payloads were written to the zone, want %d", slots(), want)
+			}
+			if p := b.viaPort(0); p.far.Handle != 0 {
+				t.Error("the sender has a zone without data for it")
+			}
+			before := slots()
+			in := make([]byte, n)
+			r, err := b.Irecv(b.from(0, 0), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.mu.Lock() // it takes nothing but here
+			s, err := a.Isend(a.to(1, 0), fill(n, 9), Standard)
+			for err == nil && r.state != matched && ctx.Err() == nil {
+				b.pollAll()
+			}
+			for k := 0; k < 100 && ctx.Err() == nil; k++ {
+				a.step()
+			}
+			if k := slots() - before; k > zoneSlots {
+				t.Errorf("%d payloads are in a zone for %d", k, zoneSlots)
+			}
+			b.mu.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range []*Request{r, s} {
+				if _, err := r.Wait(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkFill(t, in, 9)
+		})
+	}
+}
+
+// A rank that names memory which it has not registered is gone for the one that would write there. So is
+// one whose packet is longer than all.
+func TestViaFalseZone(t *testing.T) {
+	for about, forge := range map[string]func(b, a *viaPort){
+		"no such memory": func(_, a *viaPort) { a.far.Handle += 1000 },
+		"too far":        func(_, a *viaPort) { a.far.Address += zoneSlots * slotSize },
+		"long packet": func(b, _ *viaPort) {
+			v := b.vbuf(&b.stages, slotSize)
+			v.seg[0] = v.mem.Segment(0, vbufSize+1)
+			v.Segments, v.Control = v.seg[:], via.OpSendReceive
+			b.postDescriptor(v)
+		},
+	} {
+		t.Run(about, func(t *testing.T) {
+			es := job(t, onlyVia, 3)
+			a, b := es[0], es[1]
+			lives(t, a, b)
+			p, q := b.viaPort(0), a.viaPort(1)
+			until(within(t), t, func() bool {
+				a.step()
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return q.far.Handle != 0
+			})
+			a.mu.Lock()
+			b.mu.Lock()
+			forge(p, q)
+			b.mu.Unlock()
+			a.mu.Unlock()
+			r, err := b.Irecv(b.from(0, 1), make([]byte, 1<<20))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Send(within(t), a.to(1, 1), fill(1<<20, 1), Standard); !isClass(err, ErrProcFailed) {
+				t.Errorf("the send: %v", err)
+			}
+			if _, err := r.Wait(within(t)); !isClass(err, ErrProcFailed) {
+				t.Errorf("the receive: %v", err)
+			}
+			for _, e := range es[:2] {
+				lives(t, e, es[2])
+			}
+			end(t, es)
+		})
+	}
+}
+
 // A request of one that does not know the rank's key, or that is no other rank, makes no connection.
 func TestViaFalseRequests(t *testing.T) {
 	es := job(t, onlyVia, 3)
@@ -263,6 +417,10 @@ func TestViaFalseRequests(t *testing.T) {
 	ctx := within(t)
 	to := b.viaPort(0)
 	m := to.m
+	tag, err := m.nic.NewTag()
+	if err != nil {
+		t.Fatal(err)
+	}
 	key := binary.LittleEndian.Uint64(a.modules[moduleVIA].(*viaModule).own.Bytes()[keyAt:])
 	for about, local := range map[string]via.Address{
 		"wrong key":     {Host: to.local.Host, Discriminator: credential(key+1, 1)},
@@ -274,7 +432,7 @@ func TestViaFalseRequests(t *testing.T) {
 		"nothing":       {Host: to.local.Host},
 		"other node":    {Host: via.HostAddress{1}, Discriminator: credential(key, 1)},
 	} {
-		vi, err := m.nic.NewVI(m.attributes(), nil, nil)
+		vi, err := m.nic.NewVI(attributes(tag), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +442,7 @@ func TestViaFalseRequests(t *testing.T) {
 	}
 	lives(t, a, b)
 	// Nor does a second request of a rank that is connected.
-	vi, err := m.nic.NewVI(m.attributes(), nil, nil)
+	vi, err := m.nic.NewVI(attributes(tag), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +492,10 @@ func TestViaWithoutMemory(t *testing.T) {
 	es := job(t, onlyVia, 3)
 	a, b := es[0], es[1]
 	lives(t, a, b)
-	m := a.modules[moduleVIA].(*viaModule)
 	p := a.viaPort(1)
 	a.mu.Lock()
 	p.free, p.inFlight = nil, nil // so the next packet takes memory
-	tag := m.tag
-	m.tag = nil // and package via refuses to register it
+	p.tag = nil                   // and package via refuses to register it
 	a.mu.Unlock()
 	r, err := a.Isend(a.to(1, 1), fill(8, 1), Standard)
 	if err != nil {
@@ -351,9 +507,6 @@ func TestViaWithoutMemory(t *testing.T) {
 	if _, err := b.Recv(within(t), b.from(0, 1), nil); !isClass(err, ErrProcFailed) {
 		t.Errorf("a receive at the other side: %v", err)
 	}
-	a.mu.Lock()
-	m.tag = tag
-	a.mu.Unlock()
 	lives(t, a, es[2])
 	end(t, es)
 }
