@@ -107,7 +107,10 @@ type peer struct {
 	asked  int // envelopes without data that were sent to it, and that it has not answered
 	askers int // such envelopes of its that this rank has not answered
 
-	notices []notice   // revocations that wait for room: they leave before all else
+	notices []notice // revocations that wait for room: they leave before all else
+	pings   int      // that it has not answered
+	pongs   int      // answers to pings of its that have not left
+
 	control []Header   // packets without payload that wait for room
 	queue   []*Request // sends whose envelope has not left, in order
 	streams []*Request // sends whose data has not left

@@ -140,6 +140,8 @@ const (
 	kindNoop      // nothing but the header's counters
 	kindWithdraw  // the sender takes an RTS back, unless it was matched
 	kindWithdrawn // the receiver has forgotten that RTS: no receive has matched it
+	kindPing      // asks for an answer
+	kindPong      // the answer
 	kindCredit    // module via: nothing but the receives that were posted again
 	kindRevoke    // the communicator is revoked; payload: its ranks in the job, u32 each; none: all ranks
 	kindZone      // module via: where the receiver of this may write data: address, bytes, and handle

@@ -266,6 +266,10 @@ func (pr *peer) Deliver(h *Header, data []byte) error {
 		return nil
 	case kindWithdrawn:
 		return pr.takenBack(h)
+	case kindPing:
+		return pr.pinged(h)
+	case kindPong:
+		return pr.answered(h)
 	}
 	return pr.violation("a packet of kind %d", h.kind)
 }

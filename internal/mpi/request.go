@@ -21,6 +21,7 @@ const (
 	probing
 	mprobing
 	general
+	pinging
 )
 
 // The states of a request.
@@ -29,6 +30,7 @@ const (
 //	receiving: posted -> matched -> over
 //	probes:    posted -> over
 //	general:   posted -> over
+//	pinging:   left -> over
 //
 // The state is the protocol's, and a peer can name the request until it is over. Its caller may have
 // been told an error before: see abandon.

@@ -162,8 +162,11 @@ func (pr *peer) pump() {
 		if !pr.send(nil) {
 			return
 		}
-		if pr.h.kind == kindCTS || pr.h.kind == kindWithdrawn {
+		switch pr.h.kind {
+		case kindCTS, kindWithdrawn:
 			pr.askers--
+		case kindPong:
+			pr.pongs--
 		}
 		if pr.control = pr.control[1:]; len(pr.control) == 0 {
 			pr.control = nil
