@@ -16,7 +16,29 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-func init() { vmmctest.Role("victim", victim) }
+func init() {
+	vmmctest.Role("victim", victim)
+	vmmctest.Role("streamer", streamer)
+}
+
+// streamer is rank 2 of a job. It sends long messages to rank 0 until it is killed.
+func streamer(ctx context.Context, p *vmmc.Process, args ...string) error {
+	g, err := group.Join(ctx, p)
+	if err != nil {
+		return err
+	}
+	e, err := Start(ctx, p, g, Options{Module: args[0]})
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		if err := e.Send(ctx, e.to(0, 1), fill(streamed, i), Standard); err != nil {
+			return err
+		}
+	}
+}
+
+const streamed = 1 << 20
 
 // victim is rank 2 of a job. It begins to send what nothing receives, and waits.
 func victim(ctx context.Context, p *vmmc.Process, args ...string) error {
@@ -41,54 +63,62 @@ func victim(ctx context.Context, p *vmmc.Process, args ...string) error {
 	return err
 }
 
+// withChild starts three ranks, the last one in a process of its own that plays a role. The others are
+// released with the test: that one does not come to Finalize.
+func withChild(t *testing.T, w way, role string) (es []*Engine, child *vmmctest.Proc) {
+	t.Helper()
+	nodes := vmmctest.Nodes(t, w.nodes)
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	text, last := "1:"+hex.EncodeToString(id)+":n1*3", nodes[0]
+	if w.nodes == 2 {
+		text, last = "1:"+hex.EncodeToString(id)+":n1*2,n2*1", nodes[1]
+	}
+	var ps [2]*vmmc.Process
+	var gs [2]*group.Group
+	t.Setenv(nodeproto.GroupEnv, text)
+	t.Setenv(nodeproto.SizeEnv, "3")
+	for rank := range ps {
+		t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
+		var err error
+		ps[rank] = nodes[0].Open(t)
+		if gs[rank], err = group.Join(within(t), ps[rank]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(nodeproto.RankEnv, "2")
+	child = vmmctest.Child(t, last, role, w.module)
+	es = make([]*Engine, 2)
+	var wg sync.WaitGroup
+	for rank, g := range gs {
+		wg.Go(func() {
+			var err error
+			if es[rank], err = Start(within(t), ps[rank], g, Options{Module: w.module}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for rank, e := range es {
+			if err := e.release(); err != nil {
+				t.Error(err)
+			}
+			_ = gs[rank].Leave(within(t))
+		}
+	})
+	return es, child
+}
+
 // A rank that is killed is an error at all that talk with it. What it had sent whole is there, and
 // the others go on.
 func TestKilled(t *testing.T) {
 	overWays(t, func(t *testing.T, w way) {
-		nodes := vmmctest.Nodes(t, w.nodes)
-		id := make([]byte, 16)
-		_, _ = rand.Read(id)
-		text, last := "1:"+hex.EncodeToString(id)+":n1*3", nodes[0]
-		if w.nodes == 2 {
-			text, last = "1:"+hex.EncodeToString(id)+":n1*2,n2*1", nodes[1]
-		}
-		var ps [2]*vmmc.Process
-		var gs [2]*group.Group
-		t.Setenv(nodeproto.GroupEnv, text)
-		t.Setenv(nodeproto.SizeEnv, "3")
-		for rank := range ps {
-			t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
-			var err error
-			ps[rank] = nodes[0].Open(t)
-			if gs[rank], err = group.Join(within(t), ps[rank]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Setenv(nodeproto.RankEnv, "2")
-		child := vmmctest.Child(t, last, "victim", w.module)
-		es := make([]*Engine, 2)
-		var wg sync.WaitGroup
-		for rank, g := range gs {
-			wg.Go(func() {
-				var err error
-				if es[rank], err = Start(within(t), ps[rank], g, Options{Module: w.module}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if t.Failed() {
-			t.FailNow()
-		}
+		es, child := withChild(t, w, "victim")
 		a, b := es[0], es[1]
-		t.Cleanup(func() {
-			for rank, e := range es {
-				if err := e.release(); err != nil {
-					t.Error(err)
-				}
-				_ = gs[rank].Leave(within(t))
-			}
-		})
 		ctx := within(t)
 		if _, err := a.Recv(ctx, a.from(2, 3), nil); err != nil {
 			t.Fatal(err)
@@ -143,6 +173,42 @@ func TestKilled(t *testing.T) {
 			_, err = r.Wait(ctx)
 			return err
 		})
+	})
+}
+
+// A rank that is killed while its data comes in: the messages before arrive whole, the receive fails, and
+// the others go on.
+func TestKilledWhileItSends(t *testing.T) {
+	overWays(t, func(t *testing.T, w way) {
+		for _, messages := range []int{0, 1, 7} {
+			es, child := withChild(t, w, "streamer")
+			ctx := within(t)
+			a := es[0]
+			in := make([]byte, streamed)
+			n := 0
+			for {
+				r, err := a.Irecv(a.from(2, 1), in)
+				if err == nil && n == messages {
+					until(ctx, t, func() bool { a.step(); a.mu.Lock(); defer a.mu.Unlock(); return r.off > 0 || r.state == over })
+					child.Kill()
+				}
+				if err == nil {
+					_, err = r.Wait(ctx)
+				}
+				if isClass(err, ErrProcFailed) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkFill(t, in, n)
+				n++
+			}
+			if n < messages {
+				t.Errorf("%d messages have arrived, want %d at least", n, messages)
+			}
+			lives(t, a, es[1])
+		}
 	})
 }
 
