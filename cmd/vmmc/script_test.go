@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("VMMC_SOCKET", "")
+			e.Setenv("JOBS", cmp.Or(os.Getenv("VMMC_TEST_JOBS"), "25"))
 			if u, err := user.Current(); err == nil {
 				e.Setenv("ME", u.Username)
 			}
