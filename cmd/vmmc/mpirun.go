@@ -39,6 +39,8 @@ With --session they run in that session, on the nodes of --host, --host-list or 
 or on those of the session, from this machine's on. A program is found as by "vmmc run",
 and has the node's environment, and the variables that flags set. A node has one slot, or
 as many as are given. When all slots are taken, mapping begins again with the first node.
+With --map-by load each rank goes to the node that has the least load for its slots: the load
+average of the last minute, and the ranks that it has got.
 If this tool is killed, or does not reach a node for half a second, the node kills its ranks.
 
 Rank 0, or that of --stdin, has standard input; that of the others is empty. Lines of
@@ -100,7 +102,7 @@ func completeMPIRun(c *cobra.Command, where *ask.Flags, args []string, typed str
 		case slices.Contains([]string{"host", "H", "hosts", "host-list"}, last):
 			return where.NodeNames(c, nil, typed)
 		case last == "map-by":
-			return []cobra.Completion{mpijob.BySlot, mpijob.ByNode}, cobra.ShellCompDirectiveNoFileComp
+			return mpijob.Ways, cobra.ShellCompDirectiveNoFileComp
 		case last == "bind-to":
 			return []cobra.Completion{"none", "core"}, cobra.ShellCompDirectiveNoFileComp
 		}

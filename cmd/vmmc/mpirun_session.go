@@ -156,6 +156,18 @@ func (m *mpiRun) placeInSession(ctx context.Context, a *ask.Cluster, o *runOptio
 			hosts = append(hosts, mpijob.Host{Name: n.Name, Slots: 1})
 		}
 	}
+	if m.NeedsLoads() {
+		list, err := a.First.Hosts(ctx, nodev1.Look_LOOK_PING)
+		if err != nil {
+			return nil, fmt.Errorf("--map-by load: ask for the nodes' load: %w", err)
+		}
+		m.Loads = map[string]float64{}
+		for _, h := range list {
+			if h.GetReachable() {
+				m.Loads[h.GetName()] = float64(h.GetPing().GetLoad_1MMillis()) / 1000
+			}
+		}
+	}
 	if m.ranks, err = m.Place(hosts); err != nil {
 		return nil, &serve.StatusError{Status: serve.Misused, Err: err}
 	}

@@ -16,7 +16,11 @@ import (
 const (
 	BySlot = "slot"
 	ByNode = "node"
+	ByLoad = "load"
 )
+
+// Ways are all of them.
+var Ways = []string{BySlot, ByNode, ByLoad}
 
 // NoStdin is the rank of a job that gives its input to none.
 const NoStdin = -1
@@ -32,6 +36,10 @@ type Job struct {
 	EnvNone  bool
 	EnvAll   bool
 	Bind     Binding
+
+	// Loads are how many processes wait for a processor of each node, for [ByLoad]. A node that is
+	// not in it gets ranks when no other one is left.
+	Loads map[string]float64
 
 	mapBy, stdin, bind string
 	hosts, hostfile    string
@@ -115,7 +123,7 @@ func (j *Job) AddFlags(f *pflag.FlagSet, p *Program) {
 	f.StringVar(&j.hosts, "host-list", "", "`nodes` of all programs, as in n1:2,n2; also --hosts, -hosts")
 	f.StringVar(&j.hostfile, "hostfile", "", "`file` with a node on each line, as n1:2 or n1 slots=2; also -f, -machinefile")
 	f.IntVar(&j.perNode, "ppn", 0, "`number` of slots of each node")
-	f.StringVar(&j.mapBy, "map-by", BySlot, "`way` to map ranks: slot fills a node's slots before the next node's, node takes the nodes in turn")
+	f.StringVar(&j.mapBy, "map-by", BySlot, "`way` to map ranks: slot fills a node's slots before the next node's, node takes the nodes in turn, load takes the node with the least load for its slots")
 	f.StringVar(&j.bind, "bind-to", "none", "`processors` that a node's ranks are bound to: none, core for one each, or sets as 0,1+3,4-7")
 	f.BoolVarP(&j.Label, "label", "l", false, "put [RANK] before each line of output")
 	f.StringVar(&j.stdin, "stdin", "0", "`rank` that has standard input, or none; also -s")
@@ -184,8 +192,8 @@ func Parse(args []string, look func(string) (string, bool), more func(*pflag.Fla
 
 // check reads the values that are not checked while they are set.
 func (j *Job) check() (err error) {
-	if j.mapBy != BySlot && j.mapBy != ByNode {
-		return fmt.Errorf("--map-by %s: want %s or %s", j.mapBy, BySlot, ByNode)
+	if !slices.Contains(Ways, j.mapBy) {
+		return fmt.Errorf("--map-by %s: want one of %s", j.mapBy, strings.Join(Ways, ", "))
 	}
 	if j.Bind, err = ParseBinding(j.bind); err != nil {
 		return fmt.Errorf("--bind-to %s: %w", j.bind, err)

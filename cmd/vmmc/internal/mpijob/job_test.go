@@ -60,6 +60,43 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// By load a rank goes to the node with the least load for each of its slots. Programs share the load,
+// and a node whose load is not known comes last.
+func TestPlaceByLoad(t *testing.T) {
+	loads := map[string]float64{"n1": 2.5, "n2": 0, "n3": 8}
+	for line, want := range map[string]string{
+		"-map-by load -n 5 a":                            "n2 n2 n2 n1 n2",
+		"-map-by load -host-list n1:4,n2 -n 4 a":         "n2 n1 n1 n2",
+		"-map-by load -n 3 a : -host n1,n2 -n 3 b":       "n2 n2 n2 n1 n2 n1",
+		"-map-by load -n 1 a : -host n4,n3 -n 2 b":       "n2 n3 n3",
+		"-map-by load -n 1 a : -host n4 -n 2 b : -n 1 c": "n2 n4 n4 n2",
+	} {
+		j, err := Parse(strings.Fields(line), look, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts, err := j.Hosts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hosts == nil {
+			hosts = []Host{{"n1", 1}, {"n2", 1}, {"n3", 1}}
+		}
+		j.Loads = loads
+		ranks, err := j.Place(hosts)
+		var got []string
+		for _, r := range ranks {
+			got = append(got, r.Host)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, %v, want %q", line, got, err, want)
+		}
+	}
+	if loads["n2"] != 0 {
+		t.Errorf("the given loads have changed: %v", loads)
+	}
+}
+
 // Ranks go to slots, or to nodes in turn, and begin again when all slots are taken.
 func TestPlace(t *testing.T) {
 	for line, want := range map[string]string{

@@ -3,6 +3,8 @@ package mpijob
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -114,12 +116,19 @@ type Rank struct {
 // Place says what each rank runs, and where: on the program's nodes, or on those of the job.
 func (j *Job) Place(hosts []Host) (all []Rank, err error) {
 	local := map[string]int{}
+	var loads map[string]float64 // of all programs, which share the nodes
+	if j.NeedsLoads() {
+		if loads = maps.Clone(j.Loads); loads == nil {
+			loads = map[string]float64{}
+		}
+	}
 	shared := newMapper(j, hosts)
 	for i := range j.Programs {
 		p, m := &j.Programs[i], shared
 		if len(p.Hosts) > 0 {
 			m = newMapper(j, p.Hosts)
 		}
+		m.loads = loads
 		count := p.Count
 		if count == 0 {
 			count = m.slots()
@@ -145,7 +154,12 @@ type mapper struct {
 	free  []int // slots of this round
 	inRow bool  // reports whether a node's slots are filled before the next node's
 	at    int
+
+	loads map[string]float64 // with the ranks that were mapped; nil: another way than by load
 }
+
+// NeedsLoads reports whether ranks are mapped by load.
+func (j *Job) NeedsLoads() bool { return j.mapBy == ByLoad }
 
 func newMapper(j *Job, hosts []Host) *mapper {
 	m := &mapper{hosts: slices.Clone(hosts), inRow: j.mapBy == BySlot}
@@ -167,6 +181,9 @@ func (m *mapper) slots() (n int) {
 
 // next is the node of the next rank. When all slots are taken it begins again.
 func (m *mapper) next() string {
+	if m.loads != nil {
+		return m.leastLoaded()
+	}
 	if !slices.ContainsFunc(m.free, func(n int) bool { return n > 0 }) {
 		for i, h := range m.hosts {
 			m.free[i] = h.Slots
@@ -182,4 +199,20 @@ func (m *mapper) next() string {
 		m.at = (m.at + 1) % len(m.hosts)
 	}
 	return m.hosts[at].Name
+}
+
+// leastLoaded is the node that has the least load for each of its slots, the first one of several.
+// The rank adds to its load.
+func (m *mapper) leastLoaded() string {
+	at, least := 0, math.Inf(1)
+	for i, h := range m.hosts {
+		if load, known := m.loads[h.Name]; known && load/float64(h.Slots) < least {
+			at, least = i, load/float64(h.Slots)
+		}
+	}
+	name := m.hosts[at].Name
+	if _, known := m.loads[name]; known {
+		m.loads[name]++
+	}
+	return name
 }
