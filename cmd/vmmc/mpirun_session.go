@@ -25,9 +25,6 @@ import (
 
 // runInSession runs the job in its session.
 func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
-	if !m.Bind.None() {
-		return serve.Usage("--bind-to with --session: nodes do not bind the programs of sessions")
-	}
 	a, err := m.where.Open(ctx)
 	if err != nil {
 		return err
@@ -231,6 +228,11 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 	}
 	r.Env = slices.Concat(variables, r.GetEnv())
 	r.Bound = true
+	turn, processors := m.Bind.Turn(m.ranks[rank].Local)
+	r.Turn = uint32(turn)
+	for _, n := range processors {
+		r.Processors = append(r.Processors, uint32(n))
+	}
 	if rank == m.Stdin {
 		r.Input, r.Follow = true, false
 	}

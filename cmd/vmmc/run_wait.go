@@ -203,6 +203,8 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, i int, group uint32) 
 	switch {
 	case len(o.request.GetEnv()) > 0 && !a.Msg.GetEnvSet():
 		err = code.New(code.BadConfig, "node %q is older than --env, and has not set the variables: upgrade its vmmcd", n.Name)
+	case (r.GetTurn() > 0 || len(r.GetProcessors()) > 0) && !a.Msg.GetProcessorsSet():
+		err = code.New(code.BadConfig, "node %q, or the supervisor of the session there, is older than --bind-to, and has not bound the program: upgrade its vmmcd, and make the session again", n.Name)
 	case reserve != "" && !a.Msg.GetReserved():
 		err = code.New(code.BadConfig, "node %q is older than groups, and does not keep a member's name: upgrade its vmmcd", n.Name)
 	default:

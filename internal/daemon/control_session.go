@@ -164,7 +164,10 @@ func (s *sessionService) Run(
 		},
 	}
 	o.follow, o.env, o.reserve = r.Msg.GetFollow(), r.Msg.GetEnv(), r.Msg.GetReserve()
-	o.bound = r.Msg.GetBound()
+	o.bound, o.turn = r.Msg.GetBound(), int(r.Msg.GetTurn())
+	for _, n := range r.Msg.GetProcessors() {
+		o.processors = append(o.processors, int(n))
+	}
 	err = errors.Join(o.Check(o.session), checkVariables(o.env))
 	if o.reserve != "" {
 		err = errors.Join(err, nodeproto.CheckName(o.reserve))
@@ -176,6 +179,7 @@ func (s *sessionService) Run(
 	return reply(&nodev1.RunResponse{
 		Process: processInfo(p), Followed: o.follow && sup.Streams, EnvSet: true,
 		Reserved: o.reserve != "", Bound: o.bound && sup.Leases,
+		ProcessorsSet: (o.turn > 0 || len(o.processors) > 0) && sup.Affine,
 	}, err)
 }
 

@@ -18,19 +18,21 @@ import (
 
 // order describes a program to start, and its parent.
 type order struct {
-	parent    nodeproto.ProcessID
-	session   string
-	runAs     users.Account
-	inSession *session // nil: the session is a name that programs share, and no more
-	group     uint32   // run group, in a session; 0: a new one
-	search    bool     // see supervise.Order, as the next two
-	input     bool
-	terminal  *supervise.Terminal
-	name      []byte // argument 0, in a session; empty: the path
-	follow    bool
-	env       [][]byte // beside what the node sets
-	reserve   string   // a name that is kept for it, in a session; empty: none
-	bound     bool     // see supervise.Order
+	parent     nodeproto.ProcessID
+	session    string
+	runAs      users.Account
+	inSession  *session // nil: the session is a name that programs share, and no more
+	group      uint32   // run group, in a session; 0: a new one
+	search     bool     // see supervise.Order, as the next two
+	input      bool
+	terminal   *supervise.Terminal
+	name       []byte // argument 0, in a session; empty: the path
+	follow     bool
+	env        [][]byte // beside what the node sets
+	reserve    string   // a name that is kept for it, in a session; empty: none
+	bound      bool     // see supervise.Order, as the next two
+	processors []int
+	turn       int
 	nodeproto.SpawnRequest
 }
 

@@ -83,6 +83,7 @@ func (cs *children) runInSession(ctx context.Context, o order) (supervise.Progra
 	}
 	order.Follow = o.follow && sup.Streams
 	order.Bound = o.bound && sup.Leases
+	order.Processors, order.Turn = o.processors, o.turn
 	for _, e := range env {
 		if !slices.ContainsFunc(o.env, func(v []byte) bool { return sameVariable(string(v), e) }) {
 			order.Env = append(order.Env, []byte(e))

@@ -147,7 +147,7 @@ func (s *supervisor) run(
 	if err := s.wanted(ctx, o); err != nil {
 		return nil, err
 	}
-	c, err := unix.Begin(what)
+	c, err := beginOn(o, what)
 	if err = s.explain(o, err); err != nil {
 		return nil, err
 	}
@@ -156,6 +156,27 @@ func (s *supervisor) run(
 	p.out, p.Real = out, c.PID()
 	s.byReal[p.Real] = p
 	return c, nil
+}
+
+// beginOn begins a program on the processors that it is ordered to run on.
+func beginOn(o Order, what unix.Program) (c *unix.Child, err error) {
+	processors := o.Processors
+	if o.Turn > 0 {
+		have, err := unix.CPUs()
+		if err != nil {
+			return nil, err
+		}
+		at := (o.Turn - 1) % len(have)
+		processors = have[at : at+1]
+	}
+	if len(processors) == 0 {
+		return unix.Begin(what)
+	}
+	err = unix.OnCPUs(processors, func() (err error) {
+		c, err = unix.Begin(what)
+		return err
+	})
+	return c, err
 }
 
 // awaitExec waits until the program's child has executed it. The end of the child is reap's, and a

@@ -38,6 +38,7 @@ type State struct {
 	Base    string // as the kernel names it
 	Streams bool   `json:",omitempty"` // it keeps standard output and standard error apart, and has Order.Follow
 	Leases  bool   `json:",omitempty"` // it has Order.Bound, and AttendRequest.Group
+	Affine  bool   `json:",omitempty"` // it has Order.Processors and Order.Turn
 }
 
 // ListRequest asks for the programs with a pid greater than After.

@@ -19,7 +19,7 @@ func (s *supervisor) answer(ctx context.Context, m nodeproto.Method, body []byte
 			if g.Session != s.spec.Session || g.Marker != s.spec.Marker {
 				return State{}, code.New(code.Protocol, "this is the supervisor of session %q, not of %q as it was made now", s.spec.Session, g.Session)
 			}
-			return State{Base: s.base, Streams: true, Leases: true}, nil
+			return State{Base: s.base, Streams: true, Leases: true, Affine: true}, nil
 		})
 	case Start:
 		return with(body, func(o Order) (Program, error) { return s.start(ctx, o) })

@@ -50,6 +50,10 @@ type Order struct {
 	// It is killed with all of its run group here when no client has attended to the group for a
 	// moment (AttendRequest.Group), or none does so in time.
 	Bound bool `json:",omitempty"`
+	// The processors that it may run on, or above 0 the number of one of the supervisor's, from 1 on
+	// and in turn.
+	Processors []int `json:",omitempty"`
+	Turn       int   `json:",omitempty"`
 }
 
 // Terminal is what a program is to know of its user's terminal.

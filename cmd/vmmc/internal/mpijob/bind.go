@@ -47,6 +47,16 @@ func ParseBinding(s string) (b Binding, err error) {
 // None reports whether ranks may run anywhere.
 func (b Binding) None() bool { return !b.each && len(b.sets) == 0 }
 
+// Turn returns the number of the processor that a node's rank with a number among those of the node is
+// bound to, from 1 on and in turn among those that the node has, or else processors; 0 and none if it
+// may run anywhere.
+func (b Binding) Turn(local int) (turn int, processors []int) {
+	if b.each {
+		return local + 1, nil
+	}
+	return 0, b.Of(local, nil)
+}
+
 // Of returns the processors of a node's rank with a number among those of the node, out of those that
 // the node has; none if it may run anywhere.
 func (b Binding) Of(local int, have []int) []int {

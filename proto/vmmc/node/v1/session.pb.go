@@ -710,7 +710,12 @@ type RunRequest struct {
 	Reserve string `protobuf:"bytes,11,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	// The program is killed, with all of its run group on the node, when no caller has attended to the
 	// group for a moment, or none does so within seconds. See AttendRequest.
-	Bound         bool `protobuf:"varint,12,opt,name=bound,proto3" json:"bound,omitempty"`
+	Bound bool `protobuf:"varint,12,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The processors that the program may run on; empty: all that the session's programs may.
+	Processors []uint32 `protobuf:"varint,13,rep,packed,name=processors,proto3" json:"processors,omitempty"`
+	// Instead of processors: above 0 the program may run on one of those that the session's programs
+	// may, number turn of them, from 1 on and in turn.
+	Turn          uint32 `protobuf:"varint,14,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -829,6 +834,20 @@ func (x *RunRequest) GetBound() bool {
 	return false
 }
 
+func (x *RunRequest) GetProcessors() []uint32 {
+	if x != nil {
+		return x.Processors
+	}
+	return nil
+}
+
+func (x *RunRequest) GetTurn() uint32 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
 // Terminal is what a program is to know of its user's terminal.
 type Terminal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -903,7 +922,10 @@ type RunResponse struct {
 	Reserved bool `protobuf:"varint,4,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	// The program is bound as bound says. Unset by a node, or a session's supervisor, that is older
 	// than that.
-	Bound         bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
+	Bound bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The processors are set as processors or turn says. Unset by a node, or a session's supervisor,
+	// that is older than them.
+	ProcessorsSet bool `protobuf:"varint,6,opt,name=processors_set,json=processorsSet,proto3" json:"processors_set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -969,6 +991,13 @@ func (x *RunResponse) GetReserved() bool {
 func (x *RunResponse) GetBound() bool {
 	if x != nil {
 		return x.Bound
+	}
+	return false
+}
+
+func (x *RunResponse) GetProcessorsSet() bool {
+	if x != nil {
+		return x.ProcessorsSet
 	}
 	return false
 }
@@ -2114,7 +2143,7 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x15SessionOriginResponse\x12.\n" +
 	"\x04made\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x12\n" +
-	"\x04user\x18\x03 \x01(\tR\x04user\"\xbc\x02\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\"\xf0\x02\n" +
 	"\n" +
 	"RunRequest\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12\x12\n" +
@@ -2129,17 +2158,22 @@ const file_vmmc_node_v1_session_proto_rawDesc = "" +
 	"\x03env\x18\n" +
 	" \x03(\fR\x03env\x12\x18\n" +
 	"\areserve\x18\v \x01(\tR\areserve\x12\x14\n" +
-	"\x05bound\x18\f \x01(\bR\x05bound\"L\n" +
+	"\x05bound\x18\f \x01(\bR\x05bound\x12\x1e\n" +
+	"\n" +
+	"processors\x18\r \x03(\rR\n" +
+	"processors\x12\x12\n" +
+	"\x04turn\x18\x0e \x01(\rR\x04turn\"L\n" +
 	"\bTerminal\x12\x12\n" +
 	"\x04rows\x18\x01 \x01(\rR\x04rows\x12\x18\n" +
 	"\acolumns\x18\x02 \x01(\rR\acolumns\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\tR\x04term\"\xa5\x01\n" +
+	"\x04term\x18\x03 \x01(\tR\x04term\"\xcc\x01\n" +
 	"\vRunResponse\x12/\n" +
 	"\aprocess\x18\x01 \x01(\v2\x15.vmmc.node.v1.ProcessR\aprocess\x12\x1a\n" +
 	"\bfollowed\x18\x02 \x01(\bR\bfollowed\x12\x17\n" +
 	"\aenv_set\x18\x03 \x01(\bR\x06envSet\x12\x1a\n" +
 	"\breserved\x18\x04 \x01(\bR\breserved\x12\x14\n" +
-	"\x05bound\x18\x05 \x01(\bR\x05bound\"\xb3\x03\n" +
+	"\x05bound\x18\x05 \x01(\bR\x05bound\x12%\n" +
+	"\x0eprocessors_set\x18\x06 \x01(\bR\rprocessorsSet\"\xb3\x03\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x19\n" +
 	"\breal_pid\x18\x02 \x01(\rR\arealPid\x12\x14\n" +
