@@ -43,6 +43,7 @@ type mpiRun struct {
 	begun    int
 	progress time.Time // when the line was written
 	hard     *time.Timer
+	deadline time.Time // when hard fires
 }
 
 // run runs the job, and returns its exit status.
@@ -193,7 +194,8 @@ func (m *mpiRun) noteEnd(rank, status int) {
 	m.status = status
 	what := fmt.Sprintf("failed with exit status %d", status)
 	switch {
-	case status == toolFailed && m.Session != "":
+	case status == endUnknown:
+		m.status = toolFailed
 		what = "has ended, or its node is not reached, and how it ended is not known"
 	case status > 128:
 		what = "was ended by " + signalName(status-128)
@@ -235,10 +237,12 @@ func (m *mpiRun) noteSignal(s os.Signal, pass bool) {
 // end ends the ranks: by a signal if it is not 0, and by SIGKILL later. Called with mu.
 func (m *mpiRun) end(s syscall.Signal, grace time.Duration) {
 	m.ending = true
-	if m.hard != nil {
-		m.hard.Stop()
+	if at := time.Now().Add(grace); m.hard == nil || at.Before(m.deadline) { // more signals put nothing off
+		if m.hard != nil {
+			m.hard.Stop()
+		}
+		m.deadline, m.hard = at, time.AfterFunc(grace, func() { m.kill(syscall.SIGKILL) })
 	}
-	m.hard = time.AfterFunc(grace, func() { m.kill(syscall.SIGKILL) })
 	if s != 0 {
 		go m.kill(s)
 	}

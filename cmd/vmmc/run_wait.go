@@ -44,6 +44,9 @@ type runOptions struct {
 	grouped func(group uint32)
 }
 
+// endUnknown stands for the status of a process of which it is not known how it ended.
+const endUnknown = -1
+
 // started is a process that runs.
 type started struct {
 	n        *ask.Node
@@ -240,7 +243,7 @@ func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (sta
 			waiting.Go(func() {
 				p, err := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
 				if err != nil || p.GetLost() {
-					o.ended(i, toolFailed)
+					o.ended(i, endUnknown)
 					return
 				}
 				o.ended(i, statusOf(p))
