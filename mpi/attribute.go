@@ -216,7 +216,8 @@ func (c *Comm) removeAttributes() error {
 // attributes of c, as their Keyvals say. If the function of one fails, Dup fails at this rank alone.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	d, err := c.dup(ctx)
 	if err != nil {
 		return nil, err
@@ -224,7 +225,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	if err := c.copyAttributes("MPI_Comm_dup", d); err != nil {
 		return nil, err
 	}
-	return d, nil
+	return d.like(c), nil
 }
 
 // Free ends the use of a communicator, and deletes its attributes, the last one first (MPI_Comm_free).
@@ -234,7 +235,8 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // function of an attribute has failed. The communicator is freed then too.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Free() error {
+func (c *Comm) Free() (err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_free"
 	if c.id == 0 || c == c.j.self {
 		return fail(call, "comm", ErrComm, "%s cannot be freed", c.Name())

@@ -131,7 +131,8 @@ type grid struct {
 // ranks; [ErrArg] if periodic is not as long as dims.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool, reorder bool) (*Cart, error) {
+func (c *Comm) Cart(ctx context.Context, dims []int, periodic []bool, reorder bool) (_ *Cart, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Cart_create"
 	_ = reorder
 	if len(periodic) != len(dims) {

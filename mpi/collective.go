@@ -23,12 +23,12 @@ type plan struct {
 // do runs the plan, and returns when it is over.
 func (p plan) do(ctx context.Context) error {
 	if p.err != nil {
-		return p.err
+		return p.c.raise(p.err)
 	}
 	if ctx == nil {
-		return fail(p.call, "ctx", ErrArg, "the context is nil")
+		return p.c.raise(fail(p.call, "ctx", ErrArg, "the context is nil"))
 	}
-	return p.execute(ctx, p.c.begin(p.call))
+	return p.c.raise(p.execute(ctx, p.c.begin(p.call)))
 }
 
 // execute runs the plan. The only rank of a communicator sends no message that fails if it is revoked.
@@ -227,10 +227,10 @@ func bcastPlan[T any](c *Comm, call string, buf []T, root int) plan {
 	}
 	b, err := bytesOf(call, buf)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		t := c.layout().tree(root, c.rank)

@@ -40,6 +40,7 @@ type Comm struct {
 	freed atomic.Bool
 
 	attributes attributes
+	handler    atomic.Pointer[Errhandler] // nil: ErrorsReturn
 
 	mu  sync.Mutex
 	seq uint32 // collectives that were begun. Guarded by mu.
@@ -148,7 +149,8 @@ type part struct {
 // same color: a rank gets nil if none of the other group gives its own.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+func (c *Comm) Split(ctx context.Context, color, key int) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_split"
 	if color < 0 && color != Undefined {
 		return nil, fail(call, "color", ErrArg, "it is %d, want Undefined, or 0 and up", color)
@@ -176,5 +178,5 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		ranks[i] = c.ranks[rank]
 	}
 	// The first rank leads: its context is its own, so no other communicator has it.
-	return newComm(c.j, all[members[0]].id, slices.Index(members, c.rank), ranks, c.Name()+" split"), nil
+	return newComm(c.j, all[members[0]].id, slices.Index(members, c.rank), ranks, c.Name()+" split").like(c), nil
 }

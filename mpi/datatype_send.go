@@ -17,7 +17,8 @@ func (d Datatype) contiguous(mem []byte, n int) []byte {
 // Errors: those of Send and Pack.
 //
 // Experimental: it may change in any release.
-func SendItems[T any](ctx context.Context, c *Comm, buf []T, n int, d Datatype, dest, tag int) error {
+func SendItems[T any](ctx context.Context, c *Comm, buf []T, n int, d Datatype, dest, tag int) (err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Send"
 	mem, err := bytesOf(call, buf)
 	if err != nil {
@@ -45,7 +46,8 @@ func SendItems[T any](ctx context.Context, c *Comm, buf []T, n int, d Datatype, 
 // Experimental: it may change in any release.
 func RecvItems[T any](
 	ctx context.Context, c *Comm, buf []T, n int, d Datatype, source, tag int,
-) (Status, error) {
+) (_ Status, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Recv"
 	mem, err := bytesOf(call, buf)
 	if err != nil {

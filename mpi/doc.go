@@ -25,6 +25,7 @@ package mpi
 //   - point-to-point calls: p2p.go; what they check: Comm.target and Comm.source in comm.go
 //   - communicators: comm.go; intercommunicators: inter.go
 //   - attributes, names, the end of communicators: attribute.go
+//   - error handlers: errhandler.go
 //   - survivors of a failure: fault.go; their agreement: fault_agree.go
 //   - how a collective runs: plan in collective.go; which algorithm one uses: reduce.go, gather.go;
 //     trees, and which ranks share a node: tree.go; operations: op.go

@@ -3,6 +3,7 @@ package mpi
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
@@ -88,6 +89,8 @@ type Error struct {
 	Arg   string // the argument that cannot be, or ""
 	Class Class
 	Err   error // why
+
+	raised atomic.Bool // reports whether a handler was called
 }
 
 // Error says which call has failed, by which argument, and why.

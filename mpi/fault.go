@@ -22,7 +22,9 @@ import (
 // A window, or a communicator that was made of this one, is not revoked with it.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Revoke() error { return wrap("MPI_Comm_revoke", c.j.e.Revoke(c.id, c.all)) }
+func (c *Comm) Revoke() error {
+	return c.raise(wrap("MPI_Comm_revoke", c.j.e.Revoke(c.id, c.all)))
+}
 
 // Revoked reports whether this rank knows that the communicator is revoked (MPI_Comm_is_revoked).
 //
@@ -41,7 +43,8 @@ func (c *Comm) GetFailed() Group { return c.Group().with(c.j.e.Failed(c.all)) }
 // acknowledged it. [ErrArg]: n is negative.
 //
 // Experimental: it may change in any release.
-func (c *Comm) AckFailed(n int) (int, error) {
+func (c *Comm) AckFailed(n int) (_ int, err error) {
+	defer func() { err = c.raise(err) }()
 	if n < 0 {
 		return 0, fail("MPI_Comm_ack_failed", "num_to_ack", ErrArg, "it is %d, want 0 and up", n)
 	}
@@ -75,7 +78,8 @@ func (c *Comm) ackedRanks() []int {
 // ranks wait for this one.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Agree(ctx context.Context, flags uint64) (uint64, error) {
+func (c *Comm) Agree(ctx context.Context, flags uint64) (_ uint64, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_agree"
 	if ctx == nil {
 		return 0, fail(call, "ctx", ErrArg, "the context is nil")
@@ -101,7 +105,8 @@ func (c *Comm) Agree(ctx context.Context, flags uint64) (uint64, error) {
 // [ErrCanceled]: the other ranks wait for this one.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Shrink(ctx context.Context) (*Comm, error) {
+func (c *Comm) Shrink(ctx context.Context) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_shrink"
 	if ctx == nil {
 		return nil, fail(call, "ctx", ErrArg, "the context is nil")

@@ -17,14 +17,14 @@ func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error
 
 func gatherPlan[T any](c *Comm, call string, send, recv []T, root int) plan {
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	n, k := len(c.ranks), len(send)
 	if c.rank == root && len(recv) != n*k {
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}
 	}
 	if _, err := bytesOf(call, send); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		t := c.rotated(root)
@@ -59,14 +59,14 @@ func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) erro
 
 func scatterPlan[T any](c *Comm, call string, send, recv []T, root int) plan {
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	n, k := len(c.ranks), len(recv)
 	if c.rank == root && len(send) != n*k {
-		return plan{err: fail(call, "send", ErrCount, "it has %d values, want %d", len(send), n*k)}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, want %d", len(send), n*k)}
 	}
 	if _, err := bytesOf(call, recv); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		t := c.rotated(root)
@@ -149,11 +149,11 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts, root
 
 func gathervPlan[T any](c *Comm, call string, send, recv []T, at Parts, root int) plan {
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	size, err := sizeOf[T](call)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	out, _ := bytesOf(call, send)
 	if c.rank != root {
@@ -161,10 +161,10 @@ func gathervPlan[T any](c *Comm, call string, send, recv []T, at Parts, root int
 	}
 	x, err := at.check(c, call, "recv", len(recv), true)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if want := x.end[root] - x.first[root]; want != len(send) {
-		return plan{err: fail(call, "send", ErrCount, "it has %d values, and the root's part %d", len(send), want)}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and the root's part %d", len(send), want)}
 	}
 	in, _ := bytesOf(call, recv)
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
@@ -192,11 +192,11 @@ func Scatterv[T any](ctx context.Context, c *Comm, send []T, at Parts, recv []T,
 
 func scattervPlan[T any](c *Comm, call string, send []T, at Parts, recv []T, root int) plan {
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	size, err := sizeOf[T](call)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	in, _ := bytesOf(call, recv)
 	if c.rank != root {
@@ -204,10 +204,10 @@ func scattervPlan[T any](c *Comm, call string, send []T, at Parts, recv []T, roo
 	}
 	x, err := at.check(c, call, "send", len(send), false)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if want := x.end[root] - x.first[root]; want != len(recv) {
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, and the root's part %d", len(recv), want)}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and the root's part %d", len(recv), want)}
 	}
 	out, _ := bytesOf(call, send)
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
@@ -238,7 +238,7 @@ func allgatherPlan[T any](c *Comm, call string, send, recv []T) plan {
 	}
 	n, k := len(c.ranks), len(send)
 	if len(recv) != n*k {
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}
 	}
 	counts := make([]int, n)
 	for i := range counts {
@@ -259,14 +259,14 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts) e
 func allgathervPlan[T any](c *Comm, call string, send, recv []T, at Parts) plan {
 	size, err := sizeOf[T](call)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	x, err := at.check(c, call, "recv", len(recv), true)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if want := x.end[c.rank] - x.first[c.rank]; want != len(send) {
-		return plan{err: fail(call, "send", ErrCount, "it has %d values, and this rank's part %d", len(send), want)}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and this rank's part %d", len(send), want)}
 	}
 	n, total := len(c.ranks), 0
 	for i := range n {
@@ -326,9 +326,9 @@ func alltoallPlan[T any](c *Comm, call string, send, recv []T) plan {
 	n := len(c.ranks)
 	switch {
 	case len(send)%n != 0:
-		return plan{err: fail(call, "send", ErrCount, "it has %d values for %d ranks", len(send), n)}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values for %d ranks", len(send), n)}
 	case len(recv) != len(send):
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, and send %d", len(recv), len(send))}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and send %d", len(recv), len(send))}
 	}
 	counts := make([]int, n)
 	for i := range counts {
@@ -349,21 +349,21 @@ func Alltoallv[T any](ctx context.Context, c *Comm, send []T, to Parts, recv []T
 func alltoallvPlan[T any](c *Comm, call string, send []T, to Parts, recv []T, from Parts) plan {
 	size, err := sizeOf[T](call)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	outs, err := to.check(c, call, "send", len(send), false)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	ins, err := from.check(c, call, "recv", len(recv), true)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	n, me := len(c.ranks), c.rank
 	out, _ := bytesOf(call, send)
 	in, _ := bytesOf(call, recv)
 	if mine, theirs := outs.of(out, size, me), ins.of(in, size, me); len(mine) != len(theirs) {
-		return plan{err: fail(call, "recv", ErrCount, "this rank sends itself %d values, and receives %d",
+		return plan{c: c, err: fail(call, "recv", ErrCount, "this rank sends itself %d values, and receives %d",
 			len(mine)/size, len(theirs)/size)}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {

@@ -37,7 +37,8 @@ type Graph struct {
 // edge another number of times than the rank at its other end.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Graph(ctx context.Context, sources, dests []int, reorder bool) (*Graph, error) {
+func (c *Comm) Graph(ctx context.Context, sources, dests []int, reorder bool) (_ *Graph, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Dist_graph_create_adjacent"
 	_ = reorder
 	n := len(c.ranks)
@@ -147,12 +148,12 @@ func neighborAllgatherPlan[T any](t Topology, call string, send, recv []T) plan 
 	c, sources, dests, order := t.topology()
 	k := len(send)
 	if len(recv) != len(sources)*k {
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want %d for each of %d sources",
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want %d for each of %d sources",
 			len(recv), k, len(sources))}
 	}
 	out, err := bytesOf(call, send)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	in, _ := bytesOf(call, recv)
 	return c.neighborPlan(call, sources, dests, order, in, func(int) []byte { return out })
@@ -178,16 +179,16 @@ func neighborAlltoallPlan[T any](t Topology, call string, send, recv []T) plan {
 	c, sources, dests, order := t.topology()
 	switch {
 	case len(dests) == 0 && len(send) != 0, len(dests) > 0 && len(send)%len(dests) != 0:
-		return plan{err: fail(call, "send", ErrCount, "it has %d values for %d destinations", len(send), len(dests))}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values for %d destinations", len(send), len(dests))}
 	case len(sources) == 0 && len(recv) != 0, len(sources) > 0 && len(recv)%len(sources) != 0:
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values for %d sources", len(recv), len(sources))}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values for %d sources", len(recv), len(sources))}
 	case len(dests) > 0 && len(sources) > 0 && len(send)/len(dests) != len(recv)/len(sources):
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values of each source, and send %d for each destination",
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values of each source, and send %d for each destination",
 			len(recv)/len(sources), len(send)/len(dests))}
 	}
 	out, err := bytesOf(call, send)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	in, _ := bytesOf(call, recv)
 	size := 0

@@ -337,7 +337,7 @@ func (c *Comm) part(id uint64, rank int, members []int, name string) *Comm {
 	for i, m := range members {
 		ranks[i] = c.ranks[m]
 	}
-	return newComm(c.j, id, rank, ranks, c.Name()+" "+name)
+	return newComm(c.j, id, rank, ranks, c.Name()+" "+name).like(c)
 }
 
 // Create makes a communicator of a group's ranks, in the order of the group (MPI_Comm_create,
@@ -347,7 +347,8 @@ func (c *Comm) part(id uint64, rank int, members []int, name string) *Comm {
 // c.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Create(ctx context.Context, g Group) (*Comm, error) {
+func (c *Comm) Create(ctx context.Context, g Group) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_create"
 	members, err := c.members(call, g)
 	if err != nil {
@@ -370,7 +371,8 @@ const MaxGroupTag = MaxTag - 2
 // Errors: [ErrGroup] if the group is not part of c; [ErrTag]; [ErrProcFailed] if a member is gone.
 //
 // Experimental: it may change in any release.
-func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (*Comm, error) {
+func (c *Comm) CreateGroup(ctx context.Context, g Group, tag int) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Comm_create_group"
 	switch {
 	case ctx == nil:

@@ -77,7 +77,8 @@ func (c *Comm) intra(call string) error {
 // a rank is in both groups, or a communicator cannot be used.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Intercomm(ctx context.Context, leader int, peer *Comm, remoteLeader, tag int) (*Comm, error) {
+func (c *Comm) Intercomm(ctx context.Context, leader int, peer *Comm, remoteLeader, tag int) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Intercomm_create"
 	switch {
 	case ctx == nil:
@@ -113,7 +114,7 @@ func (c *Comm) Intercomm(ctx context.Context, leader int, peer *Comm, remoteLead
 	if err := bcastPlan(c, call, remote, leader).run(ctx, r); err != nil {
 		return nil, err
 	}
-	return newInter(c.j, uint64(head[0]), c.rank, c.ranks, intsOf(remote), head[2] != 0, c.Name()+" intercomm"), nil
+	return newInter(c.j, uint64(head[0]), c.rank, c.ranks, intsOf(remote), head[2] != 0, c.Name()+" intercomm").like(c), nil
 }
 
 // meeting is what the leaders of two groups tell each other.
@@ -179,7 +180,8 @@ func (r *round) within() *round { return &round{r.c.local, r.call, r.tag} }
 // the ranks of one group do not agree. [ErrComm]: c is no intercommunicator.
 //
 // Experimental: it may change in any release.
-func (c *Comm) Merge(ctx context.Context, high bool) (*Comm, error) {
+func (c *Comm) Merge(ctx context.Context, high bool) (_ *Comm, err error) {
+	defer func() { err = c.raise(err) }()
 	const call = "MPI_Intercomm_merge"
 	switch {
 	case ctx == nil:
@@ -207,9 +209,9 @@ func (c *Comm) Merge(ctx context.Context, high bool) (*Comm, error) {
 		first = ours[1] == 0
 	}
 	if first {
-		return newComm(c.j, uint64(ours[0]), c.rank, slices.Concat(c.ranks, c.peers), c.Name()+" merge"), nil
+		return newComm(c.j, uint64(ours[0]), c.rank, slices.Concat(c.ranks, c.peers), c.Name()+" merge").like(c), nil
 	}
-	return newComm(c.j, uint64(theirs[0]), len(c.peers)+c.rank, slices.Concat(c.peers, c.ranks), c.Name()+" merge"), nil
+	return newComm(c.j, uint64(theirs[0]), len(c.peers)+c.rank, slices.Concat(c.peers, c.ranks), c.Name()+" merge").like(c), nil
 }
 
 // allOf gives all ranks of an intercommunicator the values of all ranks of both groups.
@@ -259,7 +261,7 @@ func (c *Comm) splitInter(ctx context.Context, call string, color, key int, name
 	if !first {
 		id = theirs[3*there[0]+2]
 	}
-	return newInter(c.j, uint64(id), slices.Index(here, c.rank), ranks, remote, first, c.Name()+" "+name), nil
+	return newInter(c.j, uint64(id), slices.Index(here, c.rank), ranks, remote, first, c.Name()+" "+name).like(c), nil
 }
 
 // The collectives of intercommunicators: the first rank of each group exchanges with that of the
@@ -290,9 +292,9 @@ func interBcast[T any](c *Comm, call string, buf []T, root int) plan {
 	b, err := bytesOf(call, buf)
 	switch {
 	case err != nil:
-		return plan{err: err}
+		return plan{c: c, err: err}
 	case root != Root && root != ProcNull && (root < 0 || root >= len(c.peers)):
-		return plan{err: fail(call, "root", ErrRoot, "it is %d, want Root, ProcNull, or a rank of the other group, 0 to %d", root, len(c.peers)-1)}
+		return plan{c: c, err: fail(call, "root", ErrRoot, "it is %d, want Root, ProcNull, or a rank of the other group, 0 to %d", root, len(c.peers)-1)}
 	}
 	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
 		switch {
@@ -311,11 +313,11 @@ func interBcast[T any](c *Comm, call string, buf []T, root int) plan {
 
 func interAllgather[T any](c *Comm, call string, send, recv []T) plan {
 	if len(recv)%len(c.peers) != 0 {
-		return plan{err: fail(call, "recv", ErrCount, "it has %d values, want as many for each of %d ranks", len(recv), len(c.peers))}
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want as many for each of %d ranks", len(recv), len(c.peers))}
 	}
 	in, err := bytesOf(call, recv)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
 		var all []T
@@ -337,11 +339,11 @@ func interAllgather[T any](c *Comm, call string, send, recv []T) plan {
 
 func interAllreduce[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
 	if err := checkReduce(call, send, recv, op, true); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	in, err := bytesOf(call, recv)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
 		sum := make([]T, len(send))

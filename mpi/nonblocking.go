@@ -6,7 +6,7 @@ import "context"
 // whatever the caller does.
 func (p plan) start() (*Request, error) {
 	if p.err != nil {
-		return nil, p.err
+		return nil, p.c.raise(p.err)
 	}
 	return p.startRound(p.c.begin(p.call)), nil
 }
@@ -15,7 +15,7 @@ func (p plan) start() (*Request, error) {
 func (p plan) startRound(r *round) *Request {
 	q := p.c.j.e.NewGeneral()
 	go func() { q.EndGeneral(p.execute(context.Background(), r)) }()
-	return &Request{q, p.call}
+	return &Request{q, p.call, p.c}
 }
 
 // Ibarrier begins [Comm.Barrier], and does not wait for it (MPI_Ibarrier, chapter Collective

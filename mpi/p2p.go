@@ -59,14 +59,14 @@ func valuesOf[T any](call string, b []byte) ([]T, error) {
 func send[T any](ctx context.Context, c *Comm, call string, buf []T, dest, tag int, mode engine.Mode) error {
 	b, err := bytesOf(call, buf)
 	if err != nil {
-		return err
+		return c.raise(err)
 	}
 	t, ok, err := c.target(call, ctx, dest, tag)
 	if !ok {
-		return err
+		return c.raise(err)
 	}
 	if err := c.j.e.Send(ctx, &t, b, mode); err != nil {
-		return wrap(call, err)
+		return c.raise(wrap(call, err))
 	}
 	return nil
 }
@@ -113,7 +113,9 @@ const BsendOverhead = engine.BufferOverhead
 // BufferAttach lets messages of Bsend take n bytes of memory in all (MPI_Buffer_attach).
 //
 // Experimental: it may change in any release.
-func (c *Comm) BufferAttach(n int) error { return wrap("MPI_Buffer_attach", c.j.e.AttachBuffer(n)) }
+func (c *Comm) BufferAttach(n int) error {
+	return c.raise(wrap("MPI_Buffer_attach", c.j.e.AttachBuffer(n)))
+}
 
 // BufferDetach waits until all messages of Bsend have left, and returns what was attached
 // (MPI_Buffer_detach).
@@ -121,7 +123,7 @@ func (c *Comm) BufferAttach(n int) error { return wrap("MPI_Buffer_attach", c.j.
 // Experimental: it may change in any release.
 func (c *Comm) BufferDetach(ctx context.Context) (int, error) {
 	n, err := c.j.e.DetachBuffer(ctx)
-	return n, wrap("MPI_Buffer_detach", err)
+	return n, c.raise(wrap("MPI_Buffer_detach", err))
 }
 
 // Recv receives a message of at most len(buf) values (MPI_Recv). source may be AnySource, and tag
@@ -136,15 +138,15 @@ func Recv[T any](ctx context.Context, c *Comm, buf []T, source, tag int) (Status
 	const call = "MPI_Recv"
 	b, err := bytesOf(call, buf)
 	if err != nil {
-		return Status{}, err
+		return Status{}, c.raise(err)
 	}
 	s, ok, err := c.source(call, ctx, source, tag)
 	if !ok {
-		return Status{Source: ProcNull, Tag: AnyTag}, err
+		return Status{Source: ProcNull, Tag: AnyTag}, c.raise(err)
 	}
 	st, err := c.j.e.Recv(ctx, &s, b)
 	if err != nil {
-		return Status{}, wrap(call, err)
+		return Status{}, c.raise(wrap(call, err))
 	}
 	return Status(st), nil
 }
@@ -156,25 +158,26 @@ func Recv[T any](ctx context.Context, c *Comm, buf []T, source, tag int) (Status
 type Request struct {
 	r    *engine.Request // nil: it was over at once
 	call string
+	c    *Comm
 }
 
 func isend[T any](c *Comm, call string, buf []T, dest, tag int, mode engine.Mode) (*Request, error) {
 	b, err := bytesOf(call, buf)
 	if err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	t, ok, err := c.target(call, context.Background(), dest, tag)
 	if err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	if !ok {
-		return &Request{nil, call}, nil
+		return &Request{nil, call, c}, nil
 	}
 	r, err := c.j.e.Isend(&t, b, mode)
 	if err != nil {
-		return nil, wrap(call, err)
+		return nil, c.raise(wrap(call, err))
 	}
-	return &Request{r, call}, nil
+	return &Request{r, call, c}, nil
 }
 
 // Isend begins to send (MPI_Isend). buf must not change until the request is over.
@@ -201,20 +204,20 @@ func Irecv[T any](c *Comm, buf []T, source, tag int) (*Request, error) {
 func irecv[T any](c *Comm, call string, buf []T, source, tag int) (*Request, error) {
 	b, err := bytesOf(call, buf)
 	if err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	s, ok, err := c.source(call, context.Background(), source, tag)
 	if err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	if !ok {
-		return &Request{nil, call}, nil
+		return &Request{nil, call, c}, nil
 	}
 	r, err := c.j.e.Irecv(&s, b)
 	if err != nil {
-		return nil, wrap(call, err)
+		return nil, c.raise(wrap(call, err))
 	}
-	return &Request{r, call}, nil
+	return &Request{r, call, c}, nil
 }
 
 // Sendrecv sends and receives at the same time (MPI_Sendrecv). The buffers do not overlap. Both are
@@ -227,27 +230,27 @@ func Sendrecv[S, R any](
 ) (Status, error) {
 	const call = "MPI_Sendrecv"
 	if ctx == nil {
-		return Status{}, fail(call, "ctx", ErrArg, "the context is nil")
+		return Status{}, c.raise(fail(call, "ctx", ErrArg, "the context is nil"))
 	}
 	if _, _, err := c.source(call, ctx, source, recvTag); err != nil {
-		return Status{}, err
+		return Status{}, c.raise(err)
 	}
 	if _, err := bytesOf(call, in); err != nil {
-		return Status{}, err
+		return Status{}, c.raise(err)
 	}
 	s, err := isend(c, call, out, dest, sendTag, engine.Standard)
 	if err != nil {
-		return Status{}, err
+		return Status{}, c.raise(err)
 	}
 	defer s.abandon() // out is the caller's after an error too
 	st, err := Recv(ctx, c, in, source, recvTag)
 	if err != nil {
-		return st, err
+		return st, c.raise(err)
 	}
 	if s.r != nil {
 		_, err = s.r.Complete(ctx)
 	}
-	return st, wrap(call, err)
+	return st, c.raise(wrap(call, err))
 }
 
 // abandon gives up a request: its buffer is not used any more.
@@ -271,7 +274,7 @@ func (r *Request) Wait(ctx context.Context) (Status, error) {
 		return Status{Source: ProcNull, Tag: AnyTag}, nil
 	}
 	st, err := r.r.Wait(ctx)
-	return Status(st), wrap(r.call, err)
+	return Status(st), r.c.raise(wrap(r.call, err))
 }
 
 // Test reports whether the request is over (MPI_Test).
@@ -287,7 +290,7 @@ func (r *Request) Test() (st Status, ok bool, err error) {
 		return Status{}, false, nil
 	}
 	s, err := r.r.Result()
-	return Status(s), true, wrap(r.call, err)
+	return Status(s), true, r.c.raise(wrap(r.call, err))
 }
 
 // Cancel cancels a receive that no message has matched, or a send that no receive has matched
@@ -344,7 +347,7 @@ func Waitany(ctx context.Context, rs ...*Request) (int, Status, error) {
 		return Undefined, Status{}, nil
 	}
 	st, err := inner[i].Result()
-	return i, Status(st), wrap(rs[i].call, err)
+	return i, Status(st), rs[i].c.raise(wrap(rs[i].call, err))
 }
 
 // Waitsome waits until a request is over, and returns the indexes of all that are (MPI_Waitsome).
@@ -373,10 +376,10 @@ func (c *Comm) Probe(ctx context.Context, source, tag int) (Status, error) {
 	const call = "MPI_Probe"
 	s, ok, err := c.source(call, ctx, source, tag)
 	if !ok {
-		return Status{Source: ProcNull, Tag: AnyTag}, err
+		return Status{Source: ProcNull, Tag: AnyTag}, c.raise(err)
 	}
 	st, _, err := c.j.e.Probe(ctx, &s, false)
-	return Status(st), wrap(call, err)
+	return Status(st), c.raise(wrap(call, err))
 }
 
 // Iprobe is Probe that does not wait: ok is false if there is no message (MPI_Iprobe).
@@ -386,16 +389,19 @@ func (c *Comm) Iprobe(source, tag int) (st Status, ok bool, err error) {
 	const call = "MPI_Iprobe"
 	s, ok, err := c.source(call, context.Background(), source, tag)
 	if !ok {
-		return Status{Source: ProcNull, Tag: AnyTag}, err == nil, err
+		return Status{Source: ProcNull, Tag: AnyTag}, err == nil, c.raise(err)
 	}
 	e, _, ok, err := c.j.e.Iprobe(&s, false)
-	return Status(e), ok, wrap(call, err)
+	return Status(e), ok, c.raise(wrap(call, err))
 }
 
 // Message is one that Mprobe has taken (MPI_Message). No other receive gets it.
 //
 // Experimental: it may change in any release.
-type Message struct{ m *engine.Message }
+type Message struct {
+	m *engine.Message
+	c *Comm
+}
 
 // Mprobe waits for a message that Recv would take, and takes it (MPI_Mprobe).
 //
@@ -404,10 +410,10 @@ func (c *Comm) Mprobe(ctx context.Context, source, tag int) (*Message, Status, e
 	const call = "MPI_Mprobe"
 	s, ok, err := c.source(call, ctx, source, tag)
 	if !ok {
-		return &Message{}, Status{Source: ProcNull, Tag: AnyTag}, err
+		return &Message{c: c}, Status{Source: ProcNull, Tag: AnyTag}, c.raise(err)
 	}
 	st, m, err := c.j.e.Probe(ctx, &s, true)
-	return &Message{m}, Status(st), wrap(call, err)
+	return &Message{m, c}, Status(st), c.raise(wrap(call, err))
 }
 
 // Mrecv receives a message that Mprobe has taken (MPI_Mrecv).
@@ -418,14 +424,21 @@ func Mrecv[T any](ctx context.Context, m *Message, buf []T) (Status, error) {
 	b, err := bytesOf(call, buf)
 	switch {
 	case err != nil:
-		return Status{}, err
+		return Status{}, m.raise(err)
 	case m == nil:
 		return Status{}, fail(call, "message", ErrRequest, "it is nil")
 	case ctx == nil:
-		return Status{}, fail(call, "ctx", ErrArg, "the context is nil")
+		return Status{}, m.raise(fail(call, "ctx", ErrArg, "the context is nil"))
 	case m.m == nil:
 		return Status{Source: ProcNull, Tag: AnyTag}, nil
 	}
 	st, err := m.m.Recv(ctx, b)
-	return Status(st), wrap(call, err)
+	return Status(st), m.raise(wrap(call, err))
+}
+
+func (m *Message) raise(err error) error {
+	if m == nil {
+		return err
+	}
+	return m.c.raise(err)
 }

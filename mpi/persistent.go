@@ -62,7 +62,7 @@ func Startall(ps ...*Persistent) ([]*Request, error) {
 // order, and no rank begins a run before the last one is over for it, so runs do not mix.
 func (p plan) persistent() (*Persistent, error) {
 	if p.err != nil {
-		return nil, p.err
+		return nil, p.c.raise(p.err)
 	}
 	r := p.c.begin(p.call)
 	return &Persistent{call: p.call, begin: func() (*Request, error) { return p.startRound(r), nil }}, nil
@@ -70,10 +70,10 @@ func (p plan) persistent() (*Persistent, error) {
 
 func sendInit[T any](c *Comm, call string, buf []T, dest, tag int, mode engine.Mode) (*Persistent, error) {
 	if _, err := bytesOf(call, buf); err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	if _, _, err := c.target(call, context.Background(), dest, tag); err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	return &Persistent{call: call, begin: func() (*Request, error) { return isend(c, call, buf, dest, tag, mode) }}, nil
 }
@@ -117,10 +117,10 @@ func BsendInit[T any](c *Comm, buf []T, dest, tag int) (*Persistent, error) {
 func RecvInit[T any](c *Comm, buf []T, source, tag int) (*Persistent, error) {
 	const call = "MPI_Recv_init"
 	if _, err := bytesOf(call, buf); err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	if _, _, err := c.source(call, context.Background(), source, tag); err != nil {
-		return nil, err
+		return nil, c.raise(err)
 	}
 	return &Persistent{call: call, begin: func() (*Request, error) { return irecv(c, call, buf, source, tag) }}, nil
 }

@@ -32,10 +32,10 @@ func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root 
 
 func reducePlan[T any](c *Comm, call string, send, recv []T, op Op[T], root int) plan {
 	if err := c.checkRoot(call, root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if err := checkReduce(call, send, recv, op, c.rank == root); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		t, first := c.layout().tree(root, c.rank), root
@@ -100,11 +100,11 @@ func allreducePlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
 		return interAllreduce(c, call, send, recv, op)
 	}
 	if err := checkReduce(call, send, recv, op, true); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	b, err := bytesOf(call, recv)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		copy(recv, send)
@@ -287,7 +287,7 @@ func Scan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
 
 func scanPlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
 	if err := checkReduce(call, send, recv, op, true); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		acc := slices.Clone(send)
@@ -309,7 +309,7 @@ func Exscan[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error
 
 func exscanPlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
 	if err := checkReduce(call, send, recv, op, true); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		before := make([]T, len(send))
@@ -377,14 +377,14 @@ func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op 
 func reduceScatterPlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
 	n, k := len(c.ranks), len(recv)
 	if err := checkReduce(call, send, recv, op, false); err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	if len(send) != n*k {
-		return plan{err: fail(call, "send", ErrCount, "it has %d values, want %d", len(send), n*k)}
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, want %d", len(send), n*k)}
 	}
 	out, err := bytesOf(call, send)
 	if err != nil {
-		return plan{err: err}
+		return plan{c: c, err: err}
 	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		if !op.commutes {

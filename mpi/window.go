@@ -364,7 +364,7 @@ func (w *Win[T]) Get(ctx context.Context, dst []T, target, at int) error {
 // begin.
 func (w *Win[T]) request(f *far, call string, ordered bool, do func(ctx context.Context) error) *Request {
 	if f == nil {
-		return &Request{nil, call}
+		return &Request{nil, call, w.c}
 	}
 	before, end := f.begin(ordered)
 	q := w.c.j.e.NewGeneral()
@@ -376,7 +376,7 @@ func (w *Win[T]) request(f *far, call string, ordered bool, do func(ctx context.
 		end()
 		q.EndGeneral(asEngine(err))
 	}()
-	return &Request{q, call}
+	return &Request{q, call, w.c}
 }
 
 // asEngine is an error that Request.Wait names the call of.
