@@ -122,7 +122,7 @@ func startFile[T any](
 		f.leave()
 		q.EndGeneralWith(engine.Status{Bytes: n}, asEngine(err))
 	}()
-	return &Request{q, call}, nil
+	return &Request{q, call, nil}, nil
 }
 
 // ReadAt reads values of the view from an offset on, in items of etype (MPI_File_read_at, chapter I/O).
