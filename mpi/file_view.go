@@ -32,10 +32,13 @@ func bytesView() *view {
 	return &view{etype: d, file: d, before: []int{0}, ordered: true}
 }
 
+// maxDisp is the greatest displacement: no sum of it and of the first item's bounds is too large.
+const maxDisp int64 = math.MaxInt64 - 2*math.MaxInt32
+
 func newView(call string, disp int64, etype, file Datatype) (*view, error) {
 	switch {
-	case disp < 0 || disp > math.MaxInt64-2*math.MaxInt32: // so that no sum of the first item is too large
-		return nil, fail(call, "disp", ErrArg, "it is %d, want 0 to %d", disp, math.MaxInt64-2*math.MaxInt32)
+	case disp < 0 || disp > maxDisp:
+		return nil, fail(call, "disp", ErrArg, "it is %d, want 0 to %d", disp, maxDisp)
 	case etype.size == 0:
 		return nil, fail(call, "etype", ErrType, "it has no bytes")
 	case file.size == 0 || file.size%etype.size != 0:

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
-	"syscall"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/via"
@@ -19,7 +17,7 @@ func viatalker() int {
 	ctx, stop := context.WithTimeout(context.Background(), 10*patience)
 	defer stop()
 	if uid, err := strconv.Atoi(os.Getenv("VIATALKER_UID")); err == nil {
-		if err := errors.Join(syscall.Setgid(uid), syscall.Setuid(uid)); err != nil {
+		if err := becomeUser(uid); err != nil {
 			fmt.Println(err)
 			return 1
 		}
