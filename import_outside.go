@@ -2,11 +2,12 @@ package vmmc
 
 import (
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-// The C library sends and gets on the mapped path without Go. What it needs of an import is no part
-// of the API.
+// The C library sends and gets on the mapped path, and reads the end of data, without Go. What it
+// needs of an import and an export is no part of the API.
 func init() {
 	link.ImportsOutside.Of = func(im any) (o link.Outside, mayRead, mayWrite, ok bool) {
 		i := im.(*Import)
@@ -21,5 +22,12 @@ func init() {
 			return i.opError("send", n, off, err)
 		}
 		return nil
+	}
+	link.ExportsOutside.End = func(ex any) (o redirect.EndOutside, ok bool) {
+		e := ex.(*Export)
+		if e.redirect == nil {
+			return o, false
+		}
+		return e.redirect.Outside(), true
 	}
 }

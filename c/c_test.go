@@ -89,7 +89,12 @@ type talker struct {
 
 func talk(t *testing.T, on *vmmctest.Node, args ...string) *talker {
 	t.Helper()
-	p := &talker{cmd: command(t, on, args...)}
+	return talkWith(t, command(t, on, args...))
+}
+
+func talkWith(t *testing.T, c *exec.Cmd) *talker {
+	t.Helper()
+	p := &talker{cmd: c}
 	p.cmd.Stderr = &p.errs
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -657,6 +662,8 @@ func TestTools(t *testing.T) {
 			{"storm", "", "0", "1"},
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
+			{"inside", "ends"},
+			{"inside", "ends-closing", "300"},
 			{"inside", "leaving"},
 			{"polls", "queues", "300"},
 			{"polls", "leaving"},
@@ -672,6 +679,8 @@ func TestTools(t *testing.T) {
 			{"storm", "", "0", "1"},
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
+			{"inside", "ends"},
+			{"inside", "ends-closing", "300"},
 			{"polls", "queues", "300"},
 		}},
 		{"another compiler", "clang", "", nil, [][]string{
@@ -687,6 +696,8 @@ func TestTools(t *testing.T) {
 			{"storm", "", "0", "1"},
 			{"inside", "probe"},
 			{"inside", "closing", "300"},
+			{"inside", "ends"},
+			{"inside", "ends-closing", "300"},
 			{"inside", "leaving"},
 			{"polls", "queues", "300"},
 			{"polls", "leaving"},

@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +64,84 @@ func runInside(t *testing.T, args ...string) {
 // Sends and gets on the mapped path enter Go not once, whatever their length. Nor do asynchronous ones
 // of at most 64 KiB, and the status of these.
 func TestMappedStaysInC(t *testing.T) { runInside(t, "probe") }
+
+// The end of data is read and cleared in C, but for the first time and after a change of the importer.
+func TestDataEndStaysInC(t *testing.T) { runInside(t, "ends") }
+
+// The messages of an importer of another process, which has the export mapped, have their ends in
+// the claim page that both share. C reads it.
+func TestDataEndOfAnotherProcess(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	c := talkWith(t, inside(t, node, "ends-of-another"))
+	pid, err := strconv.Atoi(c.line(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(line string, answer string) {
+		t.Helper()
+		if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.line(t); got != answer {
+			t.Fatalf("after %q the program says %q, not %q", line, got, answer)
+		}
+	}
+	const rounds, words, many = 3, 1024, 20_000
+	for range rounds {
+		p := node.Open(t)
+		im, err := p.Import(t.Context(), node.ID(), vmmc.PID(pid), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if im.Path() != vmmc.PathMapped {
+			t.Fatalf("the import's path is %v", im.Path())
+		}
+		send := func(last, n int) {
+			t.Helper()
+			if err := im.Send(t.Context(), make([]byte, 4*n), 4*(last-n+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say("changed", "done")
+		for i, n := range []int{1, 2, 700, 1, 1, 16, 5} { // odd and even counts of messages
+			send(800+i, n)
+			say(fmt.Sprint("end ", 800+i), "done")
+		}
+		say("clear", "done")
+		say("none", "done")
+		send(7, 3)
+		say("end 7", "done")
+		send(5, 3)
+		say("end 5", "done")
+
+		say(fmt.Sprint("follow ", words-1), "follows")
+		for i := range many { // the end stays one word for a while, so that all of them fit
+			send(6+i*(words-6)/many, 1)
+		}
+		send(words-1, 1)
+		if got := c.line(t); got != "done" {
+			t.Fatal(got)
+		}
+		say(fmt.Sprint("end ", words-1), "done")
+		if err := errors.Join(im.Close(), p.Close()); err != nil {
+			t.Fatal(err)
+		}
+		say(fmt.Sprint("end ", words-1), "done") // it outlives its importer
+	}
+	c.end(t)
+}
+
+// Threads read and clear the end of data while importers and exports come and go. Go collects often,
+// and so unmaps what nothing keeps.
+func TestDataEndClosing(t *testing.T) {
+	for _, how := range [][]string{{"ends-closing", "300"}, {"unfenced", "ends-closing", "100"}} {
+		c := inside(t, vmmctest.Nodes(t, 1)[0], how...)
+		c.Env = append(c.Env, "GOGC=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", how, err, out)
+		}
+	}
+}
 
 // The same where the kernel has no membarrier for the process, so that C stores its epochs with
 // barriers of its own.

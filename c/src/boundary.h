@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 7
+#define VMMC_LAYOUT 8
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -298,10 +298,37 @@ struct vmmcb_vip_poll {
 };
 
 /*
- * Reports whether a thread may be using a path. `now` is odd while it may: the address of the
- * thread's frame with the lowest bit set, below a count. Go clears an import's `path`, issues
- * membarrier, and waits until each odd `now` that it saw has changed. C stores `now` and then loads
- * `path`. So either C loads NULL, or Go sees the odd value.
+ * The end of data of an export: what C needs to read and clear it without Go. It does not change.
+ * As with a path, the words are the ones that Go itself uses, and Go keeps all of it until C's
+ * threads have left it. They are the export's while *version is `at`, which C compares before and
+ * after. C stores `last` and `cleared`.
+ */
+struct vmmcb_end {
+    uint64_t handle;         /* the export's */
+    uint64_t size;           /* bytes */
+    const uint32_t *version; /* NULL: not redirectable, so no data has an end */
+    uint64_t *last;          /* the offset behind the stream's last message; 0 for none */
+    uint32_t at;
+    uint32_t unused;
+    /*
+     * Of the importer that has it mapped, or NULL: how many of its messages are not the last one,
+     * and how many there are. Of number n the last word is at the offset *ends[n % 2].
+     */
+    uint64_t *cleared;
+    const uint64_t *messages;
+    const uint64_t *ends[2];
+};
+
+/* An export, as far as C must know it. */
+struct vmmcb_export {
+    const struct vmmcb_end *end; /* NULL: Go is to be asked. Loaded only inside an epoch. */
+};
+
+/*
+ * Reports whether a thread may be using a path or an end. `now` is odd while it may: the address of
+ * the thread's frame with the lowest bit set, below a count. Go clears an import's `path` or an
+ * export's `end`, issues membarrier, and waits until each odd `now` that it saw has changed. C
+ * stores `now` and then loads `path` or `end`. So either C loads NULL, or Go sees the odd value.
  */
 struct vmmcb_epoch {
     uint64_t now;
@@ -319,6 +346,7 @@ struct vmmcb_epoch {
 #define VMMCB_TOPS (1u << (VMMCB_ADDR_BITS - VMMCB_TOP_SHIFT))
 #define VMMCB_SLOTS (1u << (VMMCB_TOP_SHIFT - VMMCB_SLOT_SHIFT))
 #define VMMCB_IMPORTS (1u << 20)
+#define VMMCB_EXPORTS VMMCB_IMPORTS /* the number of one is in the low bits of its handle */
 #define VMMCB_NO_IMPORT 0x80000000u /* a slot of DestSpace that no import has */
 
 /* What both parts share. C makes it, and gives it to vmmcgo_start. */
@@ -332,6 +360,7 @@ struct vmmcb_shared {
     const char *env[16];        /* NAME=VALUE as the C program sees it; ends with a null pointer */
     uint32_t **top;            /* VMMCB_TOPS leaves of VMMCB_SLOTS numbers of imports, 0 for none */
     struct vmmcb_import *imports; /* VMMCB_IMPORTS entries */
+    struct vmmcb_export *exports; /* VMMCB_EXPORTS entries */
     struct vmmcb_epoch *epochs;   /* VMMCB_EPOCHS of them */
     /* VIs and completion queues by the numbers in their handles: VMMCB_IMPORTS entries each. NULL:
        there is none. Loaded only inside an epoch. */

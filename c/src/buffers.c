@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "core.h"
+#include "mapped.h"
 #include "vmmcx.h"
 
 /* Begins a call that an argument's check has not refused. */
@@ -195,8 +196,77 @@ API vmmc_result_t vmmc_EndRedir(vmmc_exphandle_t bufHandle, uint32 *numWordsPtr,
     return code;
 }
 
+/* How often a reader of an importer's page looks again while that importer sends. */
+#define LOOKS 1000
+
+/*
+ * Does what Exporter.DataEnd and Exporter.ClearEnd of internal/link/redirect do. Reports whether it
+ * has; otherwise Go does it again. *word is the index of the last word, or -1 for none.
+ */
+static int end_inside(const struct vmmcb_end *e, int clear, int64_t *word) {
+    uint64_t n, off = 0;
+    *word = -1;
+    if (!e->version) {
+        return 1;
+    }
+    if (VMMC_LOAD(e->version) != e->at) {
+        return 0;
+    }
+    if (clear) {
+        __atomic_store_n(e->last, 0, __ATOMIC_SEQ_CST);
+        if (e->messages) {
+            uint64_t seen = VMMC_LOAD(e->cleared);
+            do { /* after `seen`, so that no later change is taken back */
+                n = VMMC_LOAD(e->messages);
+            } while (!__atomic_compare_exchange_n(e->cleared, &seen, n, 0, __ATOMIC_SEQ_CST,
+                                                  __ATOMIC_SEQ_CST));
+        }
+    } else {
+        if (e->messages) {
+            int looks = 0;
+            do { /* the importer keeps sending, or lies */
+                n = VMMC_LOAD(e->messages);
+                off = VMMC_LOAD(e->ends[n % 2]);
+            } while (VMMC_LOAD(e->messages) != n && ++looks < LOOKS);
+            if (n != VMMC_LOAD(e->cleared) && off % VMMC_WORD == 0 && off < e->size) {
+                *word = (int64_t)(off / VMMC_WORD);
+            }
+        }
+        if (*word < 0 && (off = VMMC_LOAD(e->last)) != 0) {
+            *word = (int64_t)(off / VMMC_WORD) - 1;
+        }
+    }
+    return VMMC_LOAD(e->version) == e->at; /* what was stored was the export's */
+}
+
+/*
+ * The same for a handle, without Go. The program may leave it by siglongjmp or pthread_exit: it
+ * holds nothing but the epoch.
+ */
+__attribute__((noinline)) static int end_in_c(vmmc_exphandle_t h, int clear, int64_t *word) {
+    struct thread *t = vmmc_thread();
+    if (!t || (!t->epoch && !vmmc_take_epoch(t))) {
+        return 0;
+    }
+    int entered = vmmc_enter_epoch(t, (uintptr_t)__builtin_frame_address(0));
+    const struct vmmcb_end *e = __atomic_load_n(
+        &vmmc_shared->exports[h.vmmc_opaque % VMMCB_EXPORTS].end, __ATOMIC_SEQ_CST);
+    int done = e && e->handle == h.vmmc_opaque && end_inside(e, clear, word);
+    if (entered) {
+        vmmc_leave_epoch(t);
+    }
+    return done;
+}
+
 API int vmmc_DataEnd(vmmc_exphandle_t bufHandle) {
     uint64_t out[2];
+    int64_t word;
+    if (vmmc_ready() == 0 && end_in_c(bufHandle, 0, &word)) {
+        return word >= 0 ? (int)word
+                         : vmmc_fail(vmmcErr_NoSuchError,
+                                     "read the end of data: no data has arrived since the export "
+                                     "or vmmc_ClearDataEnd, or it is not redirectable");
+    }
     int code = on_export("read the end of data: no memory for a record", VMMCB_DATA_END, bufHandle,
                          out);
     return code != 0 ? code : (int)out[0];
@@ -204,6 +274,10 @@ API int vmmc_DataEnd(vmmc_exphandle_t bufHandle) {
 
 API void vmmc_ClearDataEnd(vmmc_exphandle_t bufHandle) {
     uint64_t out[2];
+    int64_t word;
+    if (vmmc_ready() == 0 && end_in_c(bufHandle, 1, &word)) {
+        return;
+    }
     on_export("clear the end of data: no memory for a record", VMMCB_CLEAR_END, bufHandle, out);
 }
 

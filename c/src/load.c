@@ -188,10 +188,12 @@ static struct vmmcb_shared *make_shared(void) {
     s->event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     s->top = vmmc_map(VMMCB_TOPS * sizeof *s->top);
     s->imports = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->imports);
+    s->exports = vmmc_map((size_t)VMMCB_EXPORTS * sizeof *s->exports);
     s->epochs = vmmc_map((size_t)VMMCB_EPOCHS * sizeof *s->epochs);
     s->vip_vis = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->vip_vis);
     s->vip_cqs = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->vip_cqs);
-    if (s->event < 0 || !s->top || !s->imports || !s->epochs || !s->vip_vis || !s->vip_cqs) {
+    if (s->event < 0 || !s->top || !s->imports || !s->exports || !s->epochs || !s->vip_vis ||
+        !s->vip_cqs) {
         return NULL; /* the process has next to nothing left: what was mapped is not missed */
     }
     return s;

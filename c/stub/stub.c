@@ -33,10 +33,18 @@ API void vmmcgo_start(struct vmmcb_record *r);
 API void vmmcgo_now(struct vmmcb_record *r);
 
 static struct export_entry {
-    uint64_t handle, at, size, id, handler, end, rights;
+    uint64_t handle, at, size, id, handler, rights;
     uint64_t redir_off, redir_n, redir_to, redirected, first;
-    int posted, has_end, redirectable;
+    int posted, redirectable;
+    struct words *words; /* what C may use of it */
 } exports[MANY];
+
+struct words {
+    struct vmmcb_end end;
+    uint64_t last; /* the offset behind the last message, 0 for none */
+};
+
+static uint32_t importers_version = 1; /* no importer changes */
 
 /* What Go has in its heap for an import, and the exporter in its page. */
 struct mapped {
@@ -161,6 +169,34 @@ static void close_mapped(struct import_entry *i) {
     }
 }
 
+/* Lets C read the end of data. */
+static void give_end(struct export_entry *e) {
+    struct vmmcb_end *end = &e->words->end;
+    if (end->handle == 0) {
+        end->handle = e->handle;
+        end->size = e->size;
+        end->at = importers_version;
+        end->version = e->redirectable ? &importers_version : NULL;
+        end->last = &e->words->last;
+        __atomic_store_n(&shared->exports[e->handle % VMMCB_EXPORTS].end, end, __ATOMIC_SEQ_CST);
+    }
+}
+
+static void *free_words(void *words) {
+    await_grace();
+    memset(words, 0xdb, sizeof(struct words));
+    free(words);
+    return NULL;
+}
+
+static void take_end(struct export_entry *e) {
+    pthread_t t;
+    __atomic_store_n(&shared->exports[e->handle % VMMCB_EXPORTS].end, NULL, __ATOMIC_SEQ_CST);
+    if (pthread_create(&t, NULL, free_words, e->words) == 0) {
+        pthread_detach(t);
+    }
+}
+
 static void open_mapped(struct import_entry *i, struct export_entry *e) {
     struct vmmcb_import *c = &shared->imports[i - imports + 1];
     struct mapped *m = e->handler || e->redirectable ? NULL : calloc(1, sizeof *m);
@@ -251,8 +287,7 @@ static void store(struct export_entry *e, uint64_t off, const void *src, uint64_
     memmove(at, src, n - 4);
     __atomic_store_n((uint32_t *)(void *)(at + n - 4), last, __ATOMIC_SEQ_CST);
     if (e->redirectable) {
-        e->has_end = 1;
-        e->end = (off + n) / 4 - 1;
+        __atomic_store_n(&e->words->last, off + n, __ATOMIC_SEQ_CST);
     }
     if (note && e->handler) {
         jobs[jobs_in++ % MANY] = (struct job){e->handler, (uint64_t)(uintptr_t)(at + n - 4), last};
@@ -473,6 +508,7 @@ static int run_vipl(struct vmmcb_record *r) {
 /* The code of an operation, or VMMCB_WOULD_WAIT if it stays pending. mu is held. */
 static int run(struct vmmcb_record *r) {
     int code;
+    uint64_t end;
     if (r->op >= VMMCB_VIPL) {
         return run_vipl(r);
     }
@@ -559,10 +595,12 @@ static int run(struct vmmcb_record *r) {
                 return vmmcErr_BadArg;
             }
         }
-        if (!e) {
+        struct words *words = e ? calloc(1, sizeof *words) : NULL;
+        if (!words) {
             return vmmcErr_NoMem;
         }
-        *e = (struct export_entry){.handle = handle(0xe, (uint64_t)(e - exports) + 1),
+        *e = (struct export_entry){.words = words,
+                                   .handle = handle(0xe, (uint64_t)(e - exports) + 1),
                                    .at = r->in[0],
                                    .size = r->in[1],
                                    .id = r->in[2],
@@ -602,13 +640,17 @@ static int run(struct vmmcb_record *r) {
                     __atomic_store_n(&imports[k].mapped->state, 2, __ATOMIC_SEQ_CST);
                 }
             }
+            take_end(e);
             e->handle = 0;
             return 0;
         case VMMCB_DATA_END:
-            r->out[0] = e->end;
-            return e->has_end ? 0 : vmmcErr_NoSuchError;
+            give_end(e);
+            end = __atomic_load_n(&e->words->last, __ATOMIC_SEQ_CST);
+            r->out[0] = end / 4 - 1;
+            return end != 0 ? 0 : vmmcErr_NoSuchError;
         case VMMCB_CLEAR_END:
-            e->has_end = 0;
+            give_end(e);
+            __atomic_store_n(&e->words->last, 0, __ATOMIC_SEQ_CST);
             return 0;
         case VMMCB_POST_REDIR:
             if (!e->redirectable) {

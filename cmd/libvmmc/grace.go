@@ -15,6 +15,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/link"
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/shmlayout"
 	"github.com/vmmc-go/vmmc/internal/unix"
@@ -86,13 +87,50 @@ func (l *library) newPath(i *imported, im *vmmc.Import) *path {
 	return p
 }
 
+// An end is where the end of data of an export is, given to C.
+type end struct {
+	e     *vmmc.Export
+	out   redirect.EndOutside // Its pages stay mapped.
+	words *C.struct_vmmcb_end
+	pin   runtime.Pinner
+}
+
+// stale reports whether the words are not the export's any more.
+func (n *end) stale() bool { return n.out.Version != nil && n.out.Version.Load() != n.out.At }
+
+func newEnd(e *vmmc.Export, handle C.uint64_t) *end {
+	w := &C.struct_vmmcb_end{handle: handle}
+	n := &end{e: e, words: w}
+	n.pin.Pin(w)
+	o, ok := link.ExportsOutside.End(e)
+	if !ok {
+		return n
+	}
+	n.out = o
+	w.at, w.size = C.uint32_t(o.At), C.uint64_t(o.Size)
+	n.pin.Pin(o.Version)
+	n.pin.Pin(o.End)
+	*(*unsafe.Pointer)(unsafe.Pointer(&w.version)) = unsafe.Pointer(o.Version)
+	*(*unsafe.Pointer)(unsafe.Pointer(&w.last)) = unsafe.Pointer(o.End)
+	if o.Shared == nil {
+		return n
+	}
+	n.pin.Pin(o.Cleared)
+	*(*unsafe.Pointer)(unsafe.Pointer(&w.cleared)) = unsafe.Pointer(o.Cleared)
+	*(*unsafe.Pointer)(unsafe.Pointer(&w.messages)) = unsafe.Pointer(o.Messages)
+	for i, p := range o.Ends {
+		*(*unsafe.Pointer)(unsafe.Pointer(&w.ends[i])) = unsafe.Pointer(p)
+	}
+	return n
+}
+
 // epoch says whether a thread of C is in a call.
 type epoch C.struct_vmmcb_epoch
 
 func (e *epoch) word() *uint64 { return (*uint64)(unsafe.Pointer(&e.now)) }
 
-// grace keeps closed paths, and words of polls, until no thread of C can be using them. Go's collector does the same for
-// goroutines, and does not see threads of C.
+// grace keeps closed paths, ends of data and words of polls until no thread of C can be using them.
+// Go's collector does the same for goroutines, and does not see threads of C.
 type grace struct {
 	epochs []epoch
 	used   *uint32 // How many of them were ever taken.

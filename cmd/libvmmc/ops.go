@@ -99,7 +99,7 @@ func (l *library) export(p *vmmc.Process, r *record) error {
 	if err != nil {
 		return err
 	}
-	h, err := l.exports.add(&exported{e})
+	h, err := l.exports.add(&exported{e: e})
 	if err != nil {
 		return errors.Join(err, e.Close())
 	}
@@ -122,11 +122,11 @@ func (l *library) onExport(ctx context.Context, r *record) error {
 	case C.VMMCB_UNEXPORT:
 		err = x.e.Close()
 		if err == nil {
-			l.exports.remove(r.in[0])
-			l.countEnded()
+			l.endExport(x, r.in[0])
 		}
 		return err
 	case C.VMMCB_DATA_END:
+		l.giveEnd(x, r.in[0])
 		off, ok := x.e.DataEnd()
 		if !ok {
 			return manual.ErrNoSuchError
@@ -134,6 +134,7 @@ func (l *library) onExport(ctx context.Context, r *record) error {
 		r.out[0] = C.uint64_t(off / 4) // the manual counts words
 		return nil
 	case C.VMMCB_CLEAR_END:
+		l.giveEnd(x, r.in[0])
 		x.e.ClearDataEnd()
 		return nil
 	case C.VMMCB_POST_REDIR:

@@ -151,7 +151,13 @@ func (t *table[T]) remove(h C.uint64_t) bool {
 }
 
 // exported is an export of C.
-type exported struct{ e *vmmc.Export }
+type exported struct {
+	e *vmmc.Export
+
+	mu   sync.Mutex
+	over bool // The program has closed it. Guarded by mu.
+	end  *end // What C was given to read the end of data; nil: nothing. Guarded by mu.
+}
 
 type exports struct{ table[*exported] }
 
@@ -253,6 +259,44 @@ func (q *requests) status(r *record) error {
 		return q.settle(n, v)
 	}
 	return q.failed[n]
+}
+
+// exportEntry is what C knows of an export.
+func (l *library) exportEntry(number uint32) *C.struct_vmmcb_export {
+	return (*C.struct_vmmcb_export)(unsafe.Add(unsafe.Pointer(l.shared.exports),
+		uintptr(number)*unsafe.Sizeof(C.struct_vmmcb_export{})))
+}
+
+// giveEnd lets C read the end of data from now on, until the export's importer changes.
+func (l *library) giveEnd(x *exported, handle C.uint64_t) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.over && (x.end == nil || x.end.stale()) { // a thread without an epoch asks each time
+		l.replaceEnd(x, handle, newEnd(x.e, handle))
+	}
+}
+
+// replaceEnd gives C another one, or none. x.mu is held.
+func (l *library) replaceEnd(x *exported, handle C.uint64_t, e *end) {
+	var words unsafe.Pointer
+	if e != nil {
+		words = unsafe.Pointer(e.words)
+	}
+	atomic.StorePointer((*unsafe.Pointer)(unsafe.Pointer(&l.exportEntry(number(handle)).end)), words)
+	if x.end != nil {
+		l.grace.retire(x.end.pin.Unpin)
+	}
+	x.end = e
+}
+
+// endExport takes a closed export from C.
+func (l *library) endExport(x *exported, handle C.uint64_t) {
+	x.mu.Lock()
+	x.over = true
+	l.replaceEnd(x, handle, nil)
+	x.mu.Unlock()
+	l.exports.remove(handle)
+	l.countEnded()
 }
 
 // importEntry is what C knows of an import.

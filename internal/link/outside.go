@@ -3,6 +3,7 @@ package link
 import (
 	"sync/atomic"
 
+	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/internal/wait"
 )
@@ -63,6 +64,13 @@ func (o *Outside) Pin(p Pinner) {
 // an atomic exchange: it counts the message, and wakes the exporter's sleepers or returns why it is
 // not known whether the message has arrived.
 func (m *Mapped) FinishSend(off, n int) error { return m.finishMessage(off, n) }
+
+// ExportsOutside is how cmd/libvmmc reaches the end of data of an export of package vmmc. Package
+// vmmc sets it; ex is its *Export.
+var ExportsOutside struct {
+	// End returns false for an export that is not redirectable, whose data have no end.
+	End func(ex any) (redirect.EndOutside, bool)
+}
 
 // ImportsOutside is how cmd/libvmmc reaches what an import of package vmmc has for code outside of
 // Go. Package vmmc sets it; im is its *Import.

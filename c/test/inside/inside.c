@@ -54,6 +54,8 @@ static struct both make(uint32 nwords, int id) {
 }
 
 static _Atomic int handled;
+static _Atomic int over;
+static _Atomic unsigned long succeeded;
 
 static void count_handled(int32 *at, int32 value) {
     (void)at;
@@ -183,6 +185,185 @@ static void probe(void) {
         WANT(vmmc_GetData(dst, r.proxy, 3), i == 1 ? vmmcErr_NoRights : 0);
     }
     printf("entries 0\n");
+}
+
+/* Exports a redirectable buffer, and imports it. */
+static struct both make_redirectable(int id) {
+    struct both r = {.n = 1024, .buf = vmmcx_alloc(4096)};
+    WANT(vmmc_ExportRecvBuf(r.buf, r.n, (uint32)id, NULL, BUF_READWRITE | BUF_REDIRECTABLE, 0,
+                            &r.ex),
+         0);
+    import_own(&r, id);
+    return r;
+}
+
+/* Sends, and waits for the words; `at` has another value there. */
+static void put(struct both *r, uint32 at, uint32 n, int32 v) {
+    int32 words[16];
+    for (uint32 i = 0; i < n; i++) {
+        words[i] = v;
+    }
+    WANT(vmmc_SendData(words, r->proxy + at, n), 0);
+    await(r->buf + at + n - 1, v);
+    while (vmmc_DataEnd(r->ex) != (int)(at + n - 1)) { /* stored after the message */
+        sched_yield();
+    }
+}
+
+/*
+ * Of the calls that read and clear the end of data, the first one and the first after a change of
+ * the importer enter Go.
+ */
+static void ends(void) {
+    struct both r = make_redirectable(1), plain = make(1024, 2);
+    CHECK(vmmc_DataEnd(r.ex) == vmmcErr_NoSuchError);
+    CHECK(vmmc_DataEnd(plain.ex) == vmmcErr_NoSuchError);
+    int32 v = 1;
+    for (int round = 0; round < 3; round++) {
+        for (uint32 at = 0; at < 1024 - 16; at += 77) {
+            for (uint32 n = 1; n <= 16; n += 3) {
+                put(&r, at, n, v++);
+                uint32_t before = entries();
+                CHECK(vmmc_DataEnd(r.ex) == (int)(at + n - 1));
+                if (at % 2) {
+                    vmmc_ClearDataEnd(r.ex);
+                    CHECK(vmmc_DataEnd(r.ex) == vmmcErr_NoSuchError);
+                    vmmc_ClearDataEnd(r.ex);
+                    CHECK(vmmc_DataEnd(r.ex) == vmmcErr_NoSuchError);
+                }
+                CHECK(vmmc_DataEnd(plain.ex) == vmmcErr_NoSuchError);
+                CHECK(entries() == before && !inside());
+            }
+        }
+        /* The end outlives the importer, and the next one's messages have theirs. */
+        put(&r, 5, 2, v++);
+        WANT(vmmc_UnimportRecvBuf(r.im), 0);
+        CHECK(vmmc_DataEnd(r.ex) == 6);
+        import_own(&r, 1);
+        CHECK(vmmc_DataEnd(r.ex) == 6);
+        if (round == 1) {
+            vmmc_ClearDataEnd(r.ex);
+            CHECK(vmmc_DataEnd(r.ex) == vmmcErr_NoSuchError);
+        }
+    }
+    /* A handle that has ended or was never given reads nothing, also of the entry's next export. */
+    vmmc_exphandle_t old = r.ex, forged = r.ex;
+    forged.vmmc_opaque ^= (uint64_t)1 << 40;
+    CHECK(vmmc_DataEnd(forged) == vmmcErr_BadRbufState);
+    WANT(vmmc_UnimportRecvBuf(r.im), 0);
+    WANT(vmmc_UnexportRecvBuf(r.ex), 0);
+    CHECK(vmmc_DataEnd(old) == vmmcErr_BadRbufState);
+    struct both next = make_redirectable(1);
+    CHECK(vmmc_DataEnd(next.ex) == vmmcErr_NoSuchError);
+    put(&next, 7, 1, 99);
+    CHECK(vmmc_DataEnd(old) == vmmcErr_BadRbufState && vmmc_DataEnd(next.ex) == 7);
+    printf("entries 0\n");
+}
+
+/* Threads read and clear the end of data while importers, and whole exports, come and go. */
+static vmmc_exphandle_t _Atomic end_of;
+
+static void *read_ends(void *clears) {
+    while (!atomic_load(&over)) {
+        vmmc_exphandle_t h = atomic_load(&end_of);
+        int end = vmmc_DataEnd(h);
+        CHECK(end == vmmcErr_NoSuchError || end == vmmcErr_BadRbufState ||
+              (end >= 100 && end % 100 < 10));
+        if (clears) {
+            vmmc_ClearDataEnd(h);
+        }
+        succeeded += end >= 0;
+    }
+    return NULL;
+}
+
+static void ends_closing(int rounds) {
+    pthread_t t[3];
+    int32 v = 1;
+    struct both r = make_redirectable(1);
+    atomic_store(&end_of, r.ex);
+    for (uintptr_t i = 0; i < 3; i++) {
+        CHECK(pthread_create(&t[i], NULL, read_ends, i == 2 ? &over : NULL) == 0);
+    }
+    for (int i = 0; i < rounds; i++) {
+        for (uint32 k = 0; k < 10; k++) {
+            WANT(vmmc_SendData(&v, r.proxy + 100 * (k % 5 + 1) + k, 1), 0);
+        }
+        WANT(vmmc_UnimportRecvBuf(r.im), 0);
+        if (i % 4 == 3) {
+            WANT(vmmc_UnexportRecvBuf(r.ex), 0);
+            vmmcx_free(r.buf);
+            r = make_redirectable(1);
+            atomic_store(&end_of, r.ex);
+        } else {
+            import_own(&r, 1);
+        }
+    }
+    atomic_store(&over, 1);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(t[i], NULL);
+    }
+    CHECK(succeeded > 0);
+    /* Nothing is cleared any more: the end is the last message's. */
+    WANT(vmmc_SendData(&v, r.proxy + 900, 1), 0);
+    while (vmmc_DataEnd(r.ex) != 900) {
+        sched_yield();
+    }
+    vmmc_ClearDataEnd(r.ex);
+    CHECK(vmmc_DataEnd(r.ex) == vmmcErr_NoSuchError);
+}
+
+/* Reads the end of data, and checks that this enters Go not once. */
+static int end_without_go(vmmc_exphandle_t ex) {
+    uint32_t before = entries();
+    int end = vmmc_DataEnd(ex);
+    CHECK(entries() == before);
+    return end;
+}
+
+/*
+ * A redirectable buffer for an importer of another process, which says in lines what it has done.
+ * "end N" and "none": the end of data is the word N, or there is none. "clear": it is cleared.
+ * "changed": the importer is another one, of which C hears by entering Go once. "follow N": it
+ * sends messages whose ends rise to N meanwhile.
+ */
+static void ends_of_another(void) {
+    int32 *buf = vmmcx_alloc(4096);
+    vmmc_exphandle_t ex;
+    CHECK(buf);
+    WANT(vmmc_ExportRecvBuf(buf, 1024, 1, NULL, BUF_READWRITE | BUF_REDIRECTABLE, 0, &ex), 0);
+    printf("%u\n", vmmc_MyPid());
+    fflush(stdout);
+    char line[64];
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n") != 0) {
+        int n = 0;
+        if (sscanf(line, "end %d", &n) == 1) {
+            CHECK(end_without_go(ex) == n);
+        } else if (strcmp(line, "none\n") == 0) {
+            CHECK(end_without_go(ex) == vmmcErr_NoSuchError);
+        } else if (strcmp(line, "clear\n") == 0) {
+            uint32_t before = entries();
+            vmmc_ClearDataEnd(ex);
+            CHECK(entries() == before);
+        } else if (strcmp(line, "changed\n") == 0) {
+            uint32_t before = entries();
+            vmmc_DataEnd(ex);
+            CHECK(entries() == before + 1);
+        } else if (sscanf(line, "follow %d", &n) == 1) {
+            int last = -1;
+            printf("follows\n");
+            fflush(stdout);
+            while (last != n) {
+                int end = end_without_go(ex);
+                CHECK(end >= last && end <= n);
+                last = end;
+            }
+        } else {
+            CHECK(!"a line that is known");
+        }
+        printf("done\n");
+        fflush(stdout);
+    }
 }
 
 /* Lengths of imports of 16 GiB and more are as long as the type can say. */
@@ -362,8 +543,6 @@ static void order(const char *node, int pid, int rounds) {
 enum { WIDE = 1 << 16 };
 static struct both shared_import;
 static int32 *_Atomic proxy_now;
-static _Atomic int over;
-static _Atomic unsigned long succeeded;
 
 static int ended(int code) {
     return code == vmmcErr_BadProxyAddr || code == vmmcErr_OutcomeUnknown ||
@@ -568,6 +747,12 @@ int main(int argc, char **argv) {
     int a3 = argc > 3 ? atoi(argv[3]) : 0, a4 = argc > 4 ? atoi(argv[4]) : 0;
     if (strcmp(name, "probe") == 0) {
         probe();
+    } else if (strcmp(name, "ends") == 0) {
+        ends();
+    } else if (strcmp(name, "ends-closing") == 0) {
+        ends_closing(atoi(a2));
+    } else if (strcmp(name, "ends-of-another") == 0) {
+        ends_of_another();
     } else if (strcmp(name, "levels") == 0) {
         levels();
     } else if (strcmp(name, "lengths") == 0) {

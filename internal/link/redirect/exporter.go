@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/invariant"
@@ -31,10 +32,11 @@ type Exporter struct {
 	// Posts that an importer was told of, by generation, for notifications in flight.
 	past [shmlayout.Credits]post
 
-	// Offset behind the last message's last word; 0: none.
-	end uint64
-	// Messages of the claim page that ClearEnd has seen.
-	cleared uint64
+	// Offset behind the last message's last word; 0: none. Code outside of Go loads it, and stores 0,
+	// without mu. See [EndOutside].
+	end atomic.Uint64
+	// Counts the changes of shared.
+	version atomic.Uint32
 
 	// With the importer that has the export mapped; nil: none.
 	shared *Shared
@@ -115,6 +117,21 @@ type Shared struct {
 	Claim     shmlayout.Claim
 	Targets   [][]byte
 	LinkEnded func() bool // Reports whether the importer's link has ended.
+
+	// Messages that Claim counts and that are not the last one: they were cleared, or a message of
+	// the stream came after them. Changed without mu by code outside of Go.
+	cleared atomic.Uint64
+}
+
+// clear records that the messages that the claim page counts now are not the last one. Each change
+// of cleared was preceded by a load of the count, so the exchange never takes back a later one.
+func (s *Shared) clear() {
+	for {
+		seen := s.cleared.Load()
+		if s.cleared.CompareAndSwap(seen, s.Claim.Messages().Load()) {
+			return
+		}
+	}
 }
 
 // NewExporter makes one for an export of size bytes. wait returns when its condition holds, or with
@@ -133,13 +150,14 @@ func (s *Shared) retire() {
 func (r *Exporter) Share(s *Shared) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.version.Add(1) // before the end is read: a ClearEnd outside of Go that comes later is repeated
 	if off, ok := r.dataEnd(); ok {
-		r.end = off + shm.WordSize
+		r.end.Store(off + shm.WordSize)
 	}
 	if r.shared != nil {
 		r.detachShared(r.shared)
 	}
-	r.shared, r.cleared, r.post.shared = s, 0, false
+	r.shared, r.post.shared = s, false
 	if s != nil {
 		s.Post.State().Store(shmlayout.Ending(r.gen))
 		if r.state == posted && !r.ending {
@@ -347,20 +365,21 @@ func (r *Exporter) dataEnd() (off uint64, ok bool) {
 			n = c.Messages().Load()
 			off = c.End(n).Load()
 		}
-		if n != r.cleared && off%shm.WordSize == 0 && off < r.size { // otherwise the importer lies
+		if n != r.shared.cleared.Load() && off%shm.WordSize == 0 && off < r.size { // otherwise the importer lies
 			return off, true
 		}
 	}
-	return r.end - shm.WordSize, r.end != 0
+	end := r.end.Load()
+	return end - shm.WordSize, end != 0
 }
 
 // ClearEnd forgets it.
 func (r *Exporter) ClearEnd() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end = 0
+	r.end.Store(0)
 	if r.shared != nil {
-		r.cleared = r.shared.Claim.Messages().Load()
+		r.shared.clear()
 	}
 }
 
@@ -448,9 +467,9 @@ func (r *Exporter) MessageStored(l Link, end uint64) {
 	if r.claim == l {
 		r.finish(end)
 	}
-	r.end = end
+	r.end.Store(end)
 	if r.shared != nil { // the messages that the claim page counts came before this one
-		r.cleared = r.shared.Claim.Messages().Load()
+		r.shared.clear()
 	}
 }
 
