@@ -334,6 +334,21 @@ func TestRedirect(t *testing.T) {
 	run(t, vmmctest.Nodes(t, 1)[0], "redirect")
 }
 
+// LD_BIND_NOW has the loader bind all names of the program and of both parts before their first use.
+func TestBindNow(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	lazy := filepath.Join(t.TempDir(), "lazy")
+	build := testutil.CLibrary(t)
+	compile(t, lazy, "-L"+build, "-lvmmc", "-Wl,-rpath,"+build, "-Wl,-z,lazy")
+	for _, args := range [][]string{{"names"}, {"redirect"}, {"notify"}, {"bad"}} {
+		c := exec.CommandContext(t.Context(), lazy, args...)
+		c.Env = append(append(os.Environ(), node.Environ()...), "LD_BIND_NOW=1")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
 func TestNotify(t *testing.T) {
 	run(t, vmmctest.Nodes(t, 1)[0], "notify")
 }
@@ -567,13 +582,13 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-var declared = regexp.MustCompile(`\b(vmmcx?_\w+)\(`)
+var declared = regexp.MustCompile(`\b((?:vmmcx?|SBL)_\w+)\(`)
 
 // Each call of the headers has rows in the table of bad arguments.
 func TestBadArguments(t *testing.T) {
 	out := run(t, vmmctest.Nodes(t, 1)[0], "bad")
 	rows := strings.Split(out, "\n")
-	for _, h := range []string{"include/vmmc.h", "include/vmmcx.h"} {
+	for _, h := range []string{"include/vmmc.h", "include/vmmcx.h", "include/sbl.h"} {
 		b, err := os.ReadFile(h)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "core.h"
 #include "sbl.h"
 #include "vmmcx.h"
 
@@ -33,7 +34,7 @@ static int reserve(struct list *l) {
     }
     all = realloc(l->all, room * sizeof *all);
     if (!all) {
-        return vmmcErr_NoMem;
+        return vmmc_fail(vmmcErr_NoMem, "note an export or an import: no memory");
     }
     l->all = all;
     l->room = room;
@@ -95,7 +96,8 @@ API int SBL_ExportRecvBuf(uint32 bufid, int32 *addr, uint32 nwords, SBL_Handler 
 API int SBL_UnexportRecvBuf(uint32 bufid) {
     vmmc_exphandle_t h;
     if (!take(&exports, bufid, &h.vmmc_opaque)) {
-        return vmmcErr_BadArg;
+        return vmmc_fail(vmmcErr_BadArg, "withdraw a buffer: SBL_ExportRecvBuf has exported none "
+                                         "under this id, or it is withdrawn");
     }
     return keep(&exports, bufid, h.vmmc_opaque, vmmc_UnexportRecvBuf(h));
 }
@@ -129,7 +131,9 @@ API int SBL_ImportRecvBufStatus(SBL_Request *request, int32 **raddr, uint32 *nwo
 API int SBL_UnimportRecvBuf(int32 *raddr) {
     vmmc_imphandle_t h;
     if (!take(&imports, (uintptr_t)raddr, &h.vmmc_opaque)) {
-        return vmmcErr_BadProxyAddr;
+        return vmmc_fail(vmmcErr_BadProxyAddr,
+                         "close the import of a buffer: no import that SBL's calls have made "
+                         "begins at this address");
     }
     return keep(&imports, (uintptr_t)raddr, h.vmmc_opaque, vmmc_UnimportRecvBuf(h));
 }

@@ -1,6 +1,8 @@
 /* What each call says to bad arguments. Each row prints its call, which the test compares. */
 #include "prog.h"
 
+#include "sbl.h"
+
 #define ROW(name, call, code)                                                                      \
     do {                                                                                           \
         WANT(call, code);                                                                          \
@@ -251,6 +253,61 @@ void bad_arguments(void) {
     ROW(vmmcx_wait_word, vmmcx_wait_word(mem + 2, 0, 0, NULL), vmmcErr_Timeout);
     CHECK(strlen(vmmcx_last_error()) > 0);
     printf("row vmmcx_last_error\n");
+
+    /* SBL names exports by ids and imports by addresses: those of VMMC's calls are none of its. */
+    SBL_Request request;
+    ROW(SBL_PageSize, SBL_PageSize() % 4096, 0);
+    ROW(SBL_WordSize, SBL_WordSize(), 4);
+    ROW(SBL_Hosts, SBL_Hosts(NULL, &nodes), vmmcErr_BadArg);
+    ROW(SBL_Hosts, SBL_Hosts(&n2, NULL), vmmcErr_BadArg);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, NULL, 4, NULL), vmmcErr_BadArg);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, user, 0, NULL), vmmcErr_BadSize);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, odd, 4, NULL), vmmcErr_BadAlignment);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(1, user, 4, NULL), vmmcErr_BufAlreadyExists);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, mem + 2, 4, NULL), vmmcErr_OverlappedBufs);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, p, 4, NULL), vmmcErr_BadArg);
+    ROW(SBL_ExportRecvBuf, SBL_ExportRecvBuf(2, high, 4, NULL), vmmcErr_BadArg);
+    WANT(SBL_ExportRecvBuf(2, user, 64, NULL), 0);
+    WANT(SBL_UnexportRecvBuf(2), 0);
+    ROW(SBL_UnexportRecvBuf, SBL_UnexportRecvBuf(2), vmmcErr_BadArg);
+    CHECK(strstr(vmmcx_last_error(), "withdraw"));
+    ROW(SBL_UnexportRecvBuf, SBL_UnexportRecvBuf(1), vmmcErr_BadArg);
+    ROW(SBL_ImportRecvBuf, SBL_ImportRecvBuf(1, none, 1, &p2, &n2), vmmcErr_NoSuchNode);
+    ROW(SBL_ImportRecvBuf, SBL_ImportRecvBuf(1, forged_node, 1, &p2, &n2), vmmcErr_NoSuchNode);
+    ROW(SBL_ImportRecvBuf, SBL_ImportRecvBuf(1, vmmc_MyNode(), 0, &p2, &n2),
+        vmmcErr_NoSuchProcess);
+    ROW(SBL_ImportRecvBuf, SBL_ImportRecvBuf(1, vmmc_MyNode(), vmmc_MyPid(), NULL, &n2),
+        vmmcErr_BadArg);
+    ROW(SBL_ImportRecvBuf, SBL_ImportRecvBuf(1, vmmc_MyNode(), vmmc_MyPid(), &p2, NULL),
+        vmmcErr_BadArg);
+    ROW(SBL_ImportRecvBufReq, SBL_ImportRecvBufReq(1, vmmc_MyNode(), vmmc_MyPid(), NULL),
+        vmmcErr_BadArg);
+    ROW(SBL_ImportRecvBufStatus, SBL_ImportRecvBufStatus(NULL, &p2, &n2), vmmcErr_BadArg);
+    request = zero_i;
+    ROW(SBL_ImportRecvBufStatus, SBL_ImportRecvBufStatus(&request, &p2, &n2),
+        vmmcErr_BadAsyncHandle);
+    request = forged_i;
+    ROW(SBL_ImportRecvBufStatus, SBL_ImportRecvBufStatus(&request, &p2, &n2),
+        vmmcErr_BadAsyncHandle);
+    ROW(SBL_ImportRecvBufStatus, SBL_ImportRecvBufStatus(&request, NULL, &n2), vmmcErr_BadArg);
+    ROW(SBL_ImportRecvBufStatus, SBL_ImportRecvBufStatus(&request, &p2, NULL), vmmcErr_BadArg);
+    ROW(SBL_UnimportRecvBuf, SBL_UnimportRecvBuf(NULL), vmmcErr_BadProxyAddr);
+    CHECK(strstr(vmmcx_last_error(), "close the import"));
+    ROW(SBL_UnimportRecvBuf, SBL_UnimportRecvBuf(p), vmmcErr_BadProxyAddr);
+    TRANSFERS(SBL_SendMsg, SBL_SendMsg);
+    TRANSFERS(SBL_SendMesg, SBL_SendMesg);
+    TRANSFERS(SBL_SendMsgWithNotify, SBL_SendMsgWithNotify);
+    ROW(SBL_Map, SBL_Map(NULL, p, 8, 0), vmmcErr_BadArg);
+    ROW(SBL_Map, SBL_Map(user, p, 8, 0), vmmcErr_BadArg);
+    ROW(SBL_Map, SBL_Map(odd, p, 8, 0), vmmcErr_BadAlignment);
+    ROW(SBL_Map, SBL_Map(user, p, 0, 0), vmmcErr_BadSize);
+    ROW(SBL_Map, SBL_Map(user, p, 65, 0), vmmcErr_BadProxyAddr);
+    ROW(SBL_Unmap, SBL_Unmap(NULL), vmmcErr_BadArg);
+    ROW(SBL_Unmap, SBL_Unmap(user), vmmcErr_BadArg);
+    VOID_ROW(SBL_BlockNotifications, SBL_BlockNotifications());
+    ROW(SBL_UnblockNotifications, SBL_UnblockNotifications() > 0, 1);
+    ROW(SBL_UnblockNotifications, SBL_UnblockNotifications() > 0, 1);
+    VOID_ROW(SBL_Error, SBL_Error(-8, NULL));
 
     /* Nothing of it has changed anything. */
     user[0] = 7;
