@@ -147,6 +147,12 @@ _SIGNATURES = {
                                           _HANDLER, ctypes.c_uint32, ctypes.c_uint32,
                                           ctypes.POINTER(_Handle)]),
     "vmmc_UnexportRecvBuf": (ctypes.c_int, [_Handle]),
+    "vmmc_PostRedir": (ctypes.c_int, [_Handle, ctypes.c_uint32, ctypes.c_uint32,
+                                      ctypes.c_void_p]),
+    "vmmc_EndRedir": (ctypes.c_int, [_Handle, ctypes.POINTER(ctypes.c_uint32),
+                                     ctypes.POINTER(ctypes.c_uint32)]),
+    "vmmc_DataEnd": (ctypes.c_int, [_Handle]),
+    "vmmc_ClearDataEnd": (None, [_Handle]),
     "vmmc_ImportRecvBufAsync": (ctypes.c_int, [_NodeID, ctypes.c_uint32, ctypes.c_uint32,
                                                ctypes.POINTER(_Handle)]),
     "vmmc_ImportRecvBufStatus": (ctypes.c_int, [ctypes.POINTER(_Handle),
@@ -200,6 +206,7 @@ _SIGNATURES = {
 
 _SONAME = "libvmmc.so.2"
 _FLAGS = {"w": 1, "r": 2, "rw": 3}
+_REDIRECTABLE = 4
 
 _library: Any = None
 _library_lock = threading.Lock()
@@ -488,7 +495,7 @@ class Export:
     when the last reference to it goes. Until then it holds the memory."""
 
     def __init__(self, id: int, buffer: Any, handler: Optional[Callable[[Notification], None]],
-                 access: str):
+                 access: str, redirectable: bool):
         if access not in _FLAGS:
             raise Error(Code.BAD_ARG, 'export buffer %d: access is %r, and not "r", "w" or "rw"'
                         % (id, access))
@@ -499,7 +506,8 @@ class Export:
         pinned = _Pinned(buffer, True)
         handle = _Handle()
         key = next(_keys)
-        end = _ender(handle, pinned, key)
+        posted: List[_Pinned] = []  # memory that messages may be redirected to
+        end = _ender(handle, pinned, key, posted)
         try:
             _check_size("export buffer %d" % id, pinned.size)
             self.id = id
@@ -510,12 +518,14 @@ class Export:
             self._memory = pinned
             self._object = buffer
             self._handle = handle
+            self._posted = posted
             self._drop = weakref.finalize(self, _close_later, end)
             if handler is not None:  # all this is there before the first notification can come
                 _notified[key] = weakref.ref(self)
             _check(lib.vmmc_ExportRecvBuf(
                 pinned.address, pinned.size // WORD, id,
-                _NO_HANDLER if handler is None else _handle, _FLAGS[access], 0,
+                _NO_HANDLER if handler is None else _handle,
+                _FLAGS[access] | (_REDIRECTABLE if redirectable else 0), 0,
                 ctypes.byref(handle)))
         except BaseException:  # KeyboardInterrupt too, which comes after the call
             drop = getattr(self, "_drop", None)
@@ -526,6 +536,50 @@ class Export:
     def word(self, offset: int) -> Word:
         """The word at an offset in bytes."""
         return Word(self, offset)
+
+    def post_redirect(self, buffer: Any, offset: int = 0) -> None:
+        """Redirects the next message: what it brings for the bytes of this export from offset on is
+        stored in the buffer, which is held until end_redirect or the end of the export. What came
+        before stays in the export. One redirection at a time can be posted."""
+        self._check_open("redirect the next message")
+        pinned = _Pinned(buffer, True)
+        try:
+            what = "redirect the next message of buffer %d" % self.id
+            _check_size(what, pinned.size)
+            _check_range(what, offset, pinned.size, self.size)
+            self._posted.append(pinned)  # before a message can come, whatever interrupts this
+            _check(_lib().vmmc_PostRedir(self._handle, offset // WORD, pinned.size // WORD,
+                                         pinned.address))
+        except (Error, TypeError):  # neither comes after a redirection was posted
+            if pinned in self._posted:
+                self._posted.remove(pinned)
+            pinned.release()
+            raise
+
+    def end_redirect(self) -> Tuple[int, int]:
+        """Ends the redirection, and returns how many bytes it has put into the buffer, and where
+        they begin there. Other bytes of the message are in the export."""
+        self._check_open("end a redirection")
+        words, first = ctypes.c_uint32(), ctypes.c_uint32()
+        _check(_lib().vmmc_EndRedir(self._handle, ctypes.byref(words), ctypes.byref(first)))
+        if self._posted:
+            self._posted.pop(0).release()
+        return words.value * WORD, first.value * WORD
+
+    def data_end(self) -> Optional[int]:
+        """The offset of the last word of the last message, or None if there was none since the
+        export or clear_data_end. Only a redirectable export has it."""
+        self._check_open("read the end of data")
+        word = _lib().vmmc_DataEnd(self._handle)
+        if word == Code.NO_SUCH_ERROR:
+            return None
+        _check(word)
+        return word * WORD
+
+    def clear_data_end(self) -> None:
+        """Forgets the end of data: data_end is None until the next message."""
+        self._check_open("clear the end of data")
+        _lib().vmmc_ClearDataEnd(self._handle)
 
     def publish(self, name: str) -> None:
         """Gives the export a name: "queue" is the node's, "n1/queue" that of node n1, and "/queue"
@@ -549,6 +603,7 @@ class Export:
             _notified.pop(self._key, None)
             self._object = None
             self._memory.release()
+            _release_all(self._posted)
 
     @property
     def closed(self) -> bool:
@@ -581,7 +636,14 @@ class Export:
         self.close()
 
 
-def _ender(handle: _Handle, memory: _Pinned, key: int) -> Callable[[], bool]:
+def _release_all(posted: "List[_Pinned]") -> None:
+    """Lets go of the memory of redirections of an export that has ended."""
+    while posted:
+        posted.pop().release()
+
+
+def _ender(handle: _Handle, memory: _Pinned, key: int,
+           posted: "List[_Pinned]") -> Callable[[], bool]:
     """Ends an export that was dropped, and reports whether it has ended."""
 
     def end() -> bool:
@@ -591,6 +653,7 @@ def _ender(handle: _Handle, memory: _Pinned, key: int) -> Callable[[], bool]:
             if code not in (Code.SUCCESS, Code.BAD_RBUF_STATE, Code.CLOSED):
                 return False  # importers may still write
         memory.release()
+        _release_all(posted)
         return True
 
     return end
@@ -945,12 +1008,13 @@ class Process:
         return memoryview(array).cast("B")
 
     def export(self, id: int, buffer: Any, handler: Optional[Callable[[Notification], None]] = None,
-               access: str = "rw") -> Export:
+               access: str = "rw", redirectable: bool = False) -> Export:
         """Exports a writable, contiguous buffer under an id of the caller's choice. Importers may
-        read ("r"), write ("w"), or both. The handler runs for each message with a notification, one
-        at a time, on a thread of the library. What it raises goes to sys.unraisablehook. A handler
-        may send and get, and neither export, import nor close."""
-        export = Export(id, buffer, handler, access)
+        read ("r"), write ("w"), or both. If the export is redirectable, messages can be redirected
+        to other memory, and one process at a time may import it. The handler runs for each message
+        with a notification, one at a time, on a thread of the library. What it raises goes to
+        sys.unraisablehook. A handler may send and get, and neither export, import nor close."""
+        export = Export(id, buffer, handler, access, redirectable)
         self._open.add(export)
         return export
 

@@ -318,6 +318,75 @@ class Errors(Case):
         self.assertFalse(caught.exception.matches(vmmc.Code.BAD_SIZE))
 
 
+class Redirection(Case):
+    def await_end(self, e, offset):
+        """Waits until data ends there: the end is stored after the message."""
+        end = time.monotonic() + LIMIT
+        while e.data_end() != offset:
+            self.assertLess(time.monotonic(), end, "data ends at %s" % e.data_end())
+            time.sleep(0)
+
+    def test_one_message(self):
+        for id, memory in enumerate((bytearray(64), self.p.alloc(64)), 1):
+            e, im = self.loop(id, memory, redirectable=True)
+            self.assertIsNone(e.data_end())
+            target = bytearray(b"-" * 24)
+            e.post_redirect(target, 8)
+            self.assertRaises(BufferError, target.extend, b"x")
+            self.assertEqual(code_of(e.post_redirect, bytearray(4)), vmmc.Code.BAD_RBUF_STATE)
+            im.send(b"outside.inside01inside02", 0)
+            self.await_end(e, 20)
+            self.assertEqual(e.end_redirect(), (16, 0))
+            self.assertEqual(target, b"inside01inside02--------")
+            self.assertEqual(memory[:24], b"outside." + bytes(16))
+            target.extend(b"x")  # nothing holds it any more
+
+            e.clear_data_end()
+            self.assertIsNone(e.data_end())
+            im.send(b"to the buffer...", 16)
+            self.await_end(e, 28)
+            self.assertEqual(memory[16:32], b"to the buffer...")
+
+            e.post_redirect(target[:8], 32)
+            im.send(b"the second half of it is there..", 24)  # bytes 24 to 56
+            self.await_end(e, 52)
+            self.assertEqual(e.end_redirect(), (8, 0))
+
+    def test_refused(self):
+        e, _ = self.loop(1, bytearray(16), redirectable=True)
+        plain, _ = self.loop(2, bytearray(16))
+        target = bytearray(8)
+        for code, export, args in (
+                (vmmc.Code.NOT_REDIRECTABLE, plain, (target,)),
+                (vmmc.Code.BAD_SIZE, e, (bytearray(6),)),
+                (vmmc.Code.BAD_SIZE, e, (bytearray(0),)),
+                (vmmc.Code.BAD_ALIGNMENT, e, (target, 2)),
+                (vmmc.Code.BAD_PROXY_ADDR, e, (target, 12)),
+                (vmmc.Code.BAD_PROXY_ADDR, e, (target, -4))):
+            self.assertEqual(code_of(export.post_redirect, *args), code)
+        self.assertRaises(BufferError, e.post_redirect, bytes(8))
+        self.assertEqual(code_of(e.end_redirect), vmmc.Code.BAD_RBUF_STATE)
+        self.assertEqual(code_of(plain.end_redirect), vmmc.Code.NOT_REDIRECTABLE)
+        self.assertIsNone(plain.data_end())
+        target.extend(b"x")  # what was refused is not held
+
+    def test_the_end_of_the_export_lets_go(self):
+        for drop in (False, True):
+            e = self.p.export(1, bytearray(16), redirectable=True)
+            target = bytearray(8)
+            e.post_redirect(target)
+            self.assertRaises(BufferError, target.extend, b"x")
+            if drop:
+                del e
+                gc.collect()
+            else:
+                e.close()
+                for call in (e.end_redirect, e.data_end, e.clear_data_end,
+                             lambda: e.post_redirect(target)):
+                    self.assertEqual(code_of(call), vmmc.Code.BAD_RBUF_STATE)
+            target.extend(b"x")
+
+
 class Lifetimes(Case):
     def test_memory_is_held(self):
         memory = bytearray(16)
