@@ -190,11 +190,14 @@ func FileOpen(ctx context.Context, c *Comm, name string, mode FileMode, given ma
 	if ctx == nil {
 		return nil, fail(call, "ctx", ErrArg, "the context is nil")
 	}
-	own, err := c.Dup(ctx)
+	if err := c.intra(call); err != nil {
+		return nil, err
+	}
+	own, err := c.dup(ctx)
 	if err != nil {
 		return nil, err
 	}
-	own.name = c.name + " file " + name
+	own.SetName(c.Name() + " file " + name)
 	f := &File{c: own, name: name, mode: mode, v: bytesView()}
 	bad := mode.check(call)
 	if bad == nil {
