@@ -224,11 +224,13 @@ static int end_inside(const struct vmmcb_end *e, int clear, int64_t *word) {
     } else {
         if (e->messages) {
             int looks = 0;
+            /* before the count: a message that is cleared meanwhile is not the last one again */
+            uint64_t cleared = VMMC_LOAD(e->cleared);
             do { /* the importer keeps sending, or lies */
                 n = VMMC_LOAD(e->messages);
                 off = VMMC_LOAD(e->ends[n % 2]);
             } while (VMMC_LOAD(e->messages) != n && ++looks < LOOKS);
-            if (n != VMMC_LOAD(e->cleared) && off % VMMC_WORD == 0 && off < e->size) {
+            if (n != cleared && off % VMMC_WORD == 0 && off < e->size) {
                 *word = (int64_t)(off / VMMC_WORD);
             }
         }

@@ -358,6 +358,7 @@ func (r *Exporter) DataEnd() (off uint64, ok bool) {
 func (r *Exporter) dataEnd() (off uint64, ok bool) {
 	if r.shared != nil {
 		c := r.shared.Claim
+		cleared := r.shared.cleared.Load() // before the count: a message that C clears meanwhile is not the last one again
 		n := c.Messages().Load()
 		off = c.End(n).Load()
 		// the importer keeps sending, or lies
@@ -365,7 +366,7 @@ func (r *Exporter) dataEnd() (off uint64, ok bool) {
 			n = c.Messages().Load()
 			off = c.End(n).Load()
 		}
-		if n != r.shared.cleared.Load() && off%shm.WordSize == 0 && off < r.size { // otherwise the importer lies
+		if n != cleared && off%shm.WordSize == 0 && off < r.size { // otherwise the importer lies
 			return off, true
 		}
 	}
