@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -309,5 +310,29 @@ func TestGroupEndsWithItsClients(t *testing.T) {
 	}
 	if left != 1 {
 		t.Errorf("the supervisor has %d children, want 1", left)
+	}
+}
+
+// A run group outlasts the daemon: its clients attend to it again through the next one.
+func TestGroupOutlastsTheDaemon(t *testing.T) {
+	s := newSession(t, t.TempDir())
+	first := s.Client
+	s.hold(1)
+	pid := s.leased(1)
+	first.Close()
+	time.Sleep(2 * timeout.Orphaned)
+	d, err := unix.OpenPath(s.dir)
+	must(t, err)
+	defer d.Close()
+	s.Client, err = Dial(t.Context(), d, uint32(os.Getuid()), Greeting{s.spec.Session, s.spec.Marker})
+	must(t, err)
+	release := s.hold(1)
+	l, err := s.List(t.Context(), ListRequest{Running: true})
+	if err != nil || len(l.Programs) != 1 || l.Programs[0].PID != pid {
+		t.Fatalf("%+v, %v: want program %d", l.Programs, err, pid)
+	}
+	release()
+	if p := s.wait(pid); p.Signal != int(syscall.SIGKILL) {
+		t.Errorf("%+v, want that it was killed", p)
 	}
 }

@@ -27,18 +27,23 @@ func (s *supervisor) lease(group uint32, expires time.Duration) *lease {
 }
 
 // attendGroup holds the lease of a group until the call ends. The group may have no program here yet:
-// its programs may spawn some.
-func (s *supervisor) attendGroup(ctx context.Context, group uint32) (nodeproto.Empty, error) {
+// its programs may spawn some. A client attends again within timeout.Orphaned. If the daemon has ended
+// the clients may all be there, and attend again through the next one: they get more time then.
+func (s *supervisor) attendGroup(ctx context.Context, from *nodeproto.Conn, group uint32) (nodeproto.Empty, error) {
 	s.mu.Lock()
 	l := s.lease(group, timeout.Control)
 	l.holders++
 	l.expiry.Stop()
 	s.mu.Unlock()
 	defer func() {
+		expires := timeout.Orphaned
+		if from.Err() != nil {
+			expires = timeout.Restarted
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if l.holders--; l.holders == 0 {
-			l.expiry.Reset(timeout.Orphaned)
+			l.expiry.Reset(expires)
 		}
 	}()
 	select {
@@ -62,7 +67,7 @@ func (s *supervisor) expire(group uint32) {
 	_, _ = s.signal(SignalRequest{Group: group, Signal: int(syscall.SIGKILL)})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.holders > 0 {
+	if l.holders > 0 || s.leases[group] != l { // a client has come meanwhile
 		return
 	}
 	for _, p := range s.programs {

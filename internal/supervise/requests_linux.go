@@ -12,7 +12,8 @@ import (
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
 
-func (s *supervisor) answer(ctx context.Context, m nodeproto.Method, body []byte) (any, error) {
+// answer answers a request of a daemon's connection.
+func (s *supervisor) answer(ctx context.Context, from *nodeproto.Conn, m nodeproto.Method, body []byte) (any, error) {
 	switch m {
 	case Greet:
 		return with(body, func(g Greeting) (State, error) {
@@ -36,7 +37,7 @@ func (s *supervisor) answer(ctx context.Context, m nodeproto.Method, body []byte
 	case Read:
 		return with(body, func(r ReadRequest) (Chunk, error) { return s.read(ctx, r) })
 	case Attend:
-		return with(body, func(r AttendRequest) (nodeproto.Empty, error) { return s.attend(ctx, r) })
+		return with(body, func(r AttendRequest) (nodeproto.Empty, error) { return s.attend(ctx, from, r) })
 	case Write:
 		return with(body, func(r WriteRequest) (Written, error) { return s.write(ctx, r) })
 	case Resize:

@@ -249,10 +249,11 @@ func (s *supervisor) accept(l *net.UnixListener) {
 			continue
 		}
 		start := make(chan struct{})
-		conn := nodeproto.NewConn(c, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
+		var conn *nodeproto.Conn
+		conn = nodeproto.NewConn(c, func(ctx context.Context, m nodeproto.Method, body []byte, fds []int) (any, []int, error) {
 			<-start
 			foreign.Close(fds...)
-			a, err := s.answer(ctx, m, body)
+			a, err := s.answer(ctx, conn, m, body)
 			return a, nil, err
 		})
 		s.mu.Lock()

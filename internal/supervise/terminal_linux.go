@@ -95,9 +95,9 @@ func (s *supervisor) findAttended(pid uint32) (*attachment, error) {
 	return p.out.attachment, nil
 }
 
-func (s *supervisor) attend(ctx context.Context, r AttendRequest) (nodeproto.Empty, error) {
+func (s *supervisor) attend(ctx context.Context, from *nodeproto.Conn, r AttendRequest) (nodeproto.Empty, error) {
 	if r.Group != 0 {
-		return s.attendGroup(ctx, r.Group)
+		return s.attendGroup(ctx, from, r.Group)
 	}
 	a, err := s.findAttended(r.PID)
 	if err != nil {

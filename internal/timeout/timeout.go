@@ -33,6 +33,7 @@ const (
 	Mount     = 10 * time.Second       // mount(8) to mount a session's share
 	Unmount   = 3 * time.Second        // umount(8), before a mount is detached
 	Orphaned  = 500 * time.Millisecond // a client that attends to a run group to come back, before the group is killed
+	Restarted = 30 * time.Second       // the same if the daemon has ended: a new one must come first
 	Terminate = 2 * time.Second        // from asking a spawned program to end to killing it
 )
 
