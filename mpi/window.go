@@ -40,7 +40,7 @@ type Win[T any] struct {
 	started []int // targets of the epoch of Start
 	posted  []*engineWait
 	locked  map[int]LockType
-	all     bool // reports whether an epoch of LockAll is open
+	all     allState
 }
 
 // engineWait is the receive of an origin's Complete.
@@ -310,7 +310,7 @@ func (w *Win[T]) target(call string, ctx context.Context, target, at, n int) (*f
 		return nil, w.c.badRank(call, "target", target)
 	}
 	w.mu.Lock()
-	open := w.fenced || w.all || w.locked[target] > 0 || slices.Contains(w.started, target)
+	open := w.fenced || w.all == allOpen || w.locked[target] > 0 || slices.Contains(w.started, target)
 	w.mu.Unlock()
 	f := w.ranks[target]
 	switch {

@@ -66,7 +66,7 @@ func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (
 		putWord(got, prev)
 		return was[0], wrapMemory(call, err)
 	}
-	err = w.update(ctx, call, f, func() error {
+	err = w.update(ctx, call, f, func(ctx context.Context) error {
 		if err := f.data.get(ctx, got, at*w.size); err != nil || !slices.Equal(got, from) {
 			return err
 		}
@@ -132,7 +132,7 @@ func (w *Win[T]) accumulate(ctx context.Context, call string, src, result []T, t
 // of a window take the same way, and are atomic for each other.
 func (w *Win[T]) combine(ctx context.Context, call string, f *far, src, result []T, at int, op Op[T]) error {
 	if !w.words {
-		return w.update(ctx, call, f, func() error {
+		return w.update(ctx, call, f, func(ctx context.Context) error {
 			now := make([]T, len(src))
 			b, err := bytesOf(call, now)
 			if err != nil {
@@ -192,22 +192,26 @@ func (w *Win[T]) combineWord(
 	return now, err
 }
 
-// update runs f while this rank holds the lock of accumulates of a rank's window. A call whose
-// outcome nobody knows would leave the lock held, so taking and releasing do not end with the
-// context.
-func (w *Win[T]) update(ctx context.Context, call string, f *far, change func() error) error {
+// update runs change while this rank holds the lock of accumulates of a rank's window. A call whose
+// outcome nobody knows would leave the lock held, or change the memory after another rank has the lock.
+// So once the lock is being taken nothing ends with the context. The lock is given back also if an
+// operation of the program panics.
+func (w *Win[T]) update(
+	ctx context.Context, call string, f *far, change func(ctx context.Context) error,
+) (err error) {
 	steady := context.WithoutCancel(ctx)
 	me := uint64(w.c.rank + 1)
-	err := w.c.tryUntil(ctx, call, func() (bool, int, error) {
+	err = w.c.tryUntil(ctx, call, func() (bool, int, error) {
 		was, err := f.control.compareAndSwap(steady, 4, updateAt, 0, me)
 		return err == nil && was == 0, int(was) - 1, err
 	})
 	if err != nil {
 		return err
 	}
-	err = change()
-	if _, free := f.control.swap(steady, 4, updateAt, 0); err == nil {
-		err = free
-	}
-	return wrapMemory(call, err)
+	defer func() {
+		if _, free := f.control.swap(steady, 4, updateAt, 0); err == nil {
+			err = wrapMemory(call, free)
+		}
+	}()
+	return wrapMemory(call, change(steady))
 }

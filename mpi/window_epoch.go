@@ -230,7 +230,7 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 		return w.c.badRank(call, "target", target)
 	}
 	w.mu.Lock()
-	held := w.all || w.locked[target] != 0
+	held := w.all != allClosed || w.locked[target] != 0
 	if !held {
 		w.locked[target] = -1 // it is being taken
 	}
@@ -287,6 +287,15 @@ func (w *Win[T]) Unlock(ctx context.Context, target int) error {
 	return w.give(ctx, call, kind, target)
 }
 
+// allState is that of the epoch of LockAll.
+type allState int
+
+const (
+	allClosed allState = iota
+	allTaken           // its locks are being taken: no call may use the epoch yet
+	allOpen
+)
+
 // LockAll is Lock of all ranks that others share (MPI_Win_lock_all, chapter One-Sided
 // Communications).
 //
@@ -297,9 +306,9 @@ func (w *Win[T]) LockAll(ctx context.Context) error {
 		return err
 	}
 	w.mu.Lock()
-	held := w.all || len(w.locked) > 0
+	held := w.all != allClosed || len(w.locked) > 0
 	if !held {
-		w.all = true
+		w.all = allTaken
 	}
 	w.mu.Unlock()
 	if held {
@@ -312,10 +321,13 @@ func (w *Win[T]) LockAll(ctx context.Context) error {
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.all = false
+			w.all = allClosed
 			return err
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = allOpen
 	return nil
 }
 
@@ -329,7 +341,7 @@ func (w *Win[T]) UnlockAll(ctx context.Context) error {
 		return err
 	}
 	w.mu.Lock()
-	held := w.all
+	held := w.all == allOpen
 	w.mu.Unlock()
 	if !held {
 		return fail(call, "win", ErrRMASync, "no epoch of LockAll is open")
@@ -343,7 +355,7 @@ func (w *Win[T]) UnlockAll(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	w.mu.Lock()
-	w.all = false
+	w.all = allClosed
 	w.mu.Unlock()
 	for rank := range w.ranks {
 		errs = append(errs, w.give(ctx, call, LockShared, rank))
