@@ -12,7 +12,7 @@ const maxPings = 16
 // part. The first ping of a rank by a module that connects late includes the connection.
 func (e *Engine) Ping(ctx context.Context, rank int) (time.Duration, error) {
 	e.mu.Lock()
-	pr, err := e.target(&Target{Rank: rank})
+	pr, err := e.target(&Target{Context: OutOfBand(0), Rank: rank}) // revocations do not matter
 	if err == nil && pr.pings == maxPings {
 		err = Fail(ErrOther, "rank", "%d pings of rank %d of the job are not answered: wait for them first", maxPings, rank)
 	}
@@ -33,8 +33,10 @@ func (e *Engine) Ping(ctx context.Context, rank int) (time.Duration, error) {
 		err := canceled(ctx, "ping")
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		r.tell(err) // it keeps its index until the answer comes
-		return 0, r.err
+		if !r.done.Load() { // it keeps its index until the answer comes
+			r.tell(err)
+			return 0, err
+		}
 	}
 	return time.Since(start), r.err
 }

@@ -89,3 +89,24 @@ func TestFalsePings(t *testing.T) {
 		})
 	}
 }
+
+// A revocation ends no ping: neither one that is under way, nor later ones.
+func TestPingBesideARevocation(t *testing.T) {
+	es := job(t, ways[0], 2)
+	a, b := es[0], es[1]
+	ctx := within(t)
+	b.mu.Lock() // it answers nothing
+	answered := make(chan error, 1)
+	go func() { _, err := a.Ping(ctx, 1); answered <- err }()
+	until(ctx, t, func() bool { return a.Stats().Requests == 1 })
+	if err := a.Revoke(0, a.all()); err != nil {
+		t.Error(err)
+	}
+	b.mu.Unlock()
+	if err := <-answered; err != nil {
+		t.Errorf("the ping that is under way: %v", err)
+	}
+	if _, err := a.Ping(ctx, 1); err != nil {
+		t.Errorf("a later one: %v", err)
+	}
+}

@@ -110,7 +110,7 @@ func (e *Engine) revoke(context uint64, group []int) {
 	}
 	all := len(group) == e.size
 	for _, rank := range group {
-		if pr := e.peers[rank]; pr.port != nil && len(n.ranks) > pr.port.MaxPacket() {
+		if pr := e.peers[rank]; pr.port != nil && len(n.ranks) > min(pr.port.MaxPacket(), maxPayload) {
 			all = true // ranks that are not in the communicator do not mind
 		}
 	}
@@ -134,7 +134,7 @@ func (e *Engine) revoke(context uint64, group []int) {
 func (e *Engine) endRevoked(context uint64) {
 	why := e.usable(context)
 	for _, s := range e.requests {
-		if r := s.r; r != nil && r.kind != general && communicator(r.v.context) == context {
+		if r := s.r; r != nil && r.kind != general && r.kind != pinging && communicator(r.v.context) == context {
 			r.abandon(why)
 		}
 	}
@@ -173,6 +173,9 @@ func (pr *peer) revocationArrived(h *Header, data []byte) error {
 		for rank := range e.size {
 			group = append(group, rank)
 		}
+	}
+	if !slices.Contains(group, pr.rank) {
+		return pr.violation("a revocation for ranks of which it is none")
 	}
 	if len(e.revoked) >= maxRevoked {
 		return pr.violation("more than %d communicators are revoked", maxRevoked)

@@ -87,6 +87,7 @@ func TestFalseRevocations(t *testing.T) {
 		"of what is not revoked": {OutOfBand(2) &^ 1, nil},
 		"half a rank":            {2, []byte{1, 0}},
 		"a rank beyond the job":  {2, []byte{2, 0, 0, 0}},
+		"of others":              {2, []byte{0, 0, 0, 0}},
 		"too many ranks":         {2, []byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0}},
 	} {
 		t.Run(about, func(t *testing.T) {

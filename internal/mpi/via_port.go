@@ -78,6 +78,7 @@ type viaPort struct {
 	pending *via.Request       // of the peer, while this rank requests
 	vi      *via.VI            // nil until it is first needed
 	tag     *via.ProtectionTag // its own: no other rank reaches the memory
+	unready error              // why vi has too few receives
 	err     error              // why the port has ended
 	cause   atomic.Pointer[via.AsyncError]
 
@@ -108,7 +109,7 @@ type viaPort struct {
 
 	// The zone of the peer: Handle is 0 until the peer has told.
 	far      via.Remote
-	slotsOut uint32            // payloads that were written to it
+	slotsOut uint64            // payloads that were written to it
 	slotEnds [zoneSlots]uint32 // sent, behind the packet of each slot
 }
 
@@ -188,7 +189,7 @@ func (p *viaPort) Send(h *Header, data []byte) bool {
 // free. A slot is free when the peer has taken its packet.
 func (p *viaPort) put(h *Header, data []byte) bool {
 	slot := p.slotsOut % zoneSlots
-	if p.slotsOut >= zoneSlots && int32(p.acked-p.slotEnds[slot]) < 0 {
+	if p.slotsOut >= zoneSlots && p.slotEnds[slot]-p.acked-1 < p.sent-p.acked { // of those not taken yet
 		return false
 	}
 	v := p.vbuf(&p.stages, slotSize)
@@ -198,7 +199,7 @@ func (p *viaPort) put(h *Header, data []byte) bool {
 	copy(v.data, data)
 	v.seg[0] = v.mem.Segment(0, len(data))
 	v.Segments, v.Control = v.seg[:], via.OpRDMAWrite
-	v.Remote = via.Remote{Address: p.far.Address + uint64(slot)*slotSize, Handle: p.far.Handle}
+	v.Remote = via.Remote{Address: p.far.Address + slot*slotSize, Handle: p.far.Handle}
 	if !p.postDescriptor(v) {
 		return false
 	}
@@ -481,7 +482,7 @@ func attributes(tag *via.ProtectionTag) via.VIAttributes {
 // prepare makes the VI, and posts its receives.
 func (p *viaPort) prepare() error {
 	if p.vi != nil {
-		return nil
+		return p.unready
 	}
 	const n = prepost + spares
 	data := make([]byte, n*vbufSize)
@@ -505,11 +506,11 @@ func (p *viaPort) prepare() error {
 		v.data = data[i*vbufSize:][:vbufSize]
 		v.seg[0] = mem.Segment(i*vbufSize, vbufSize)
 		v.Segments = v.seg[:]
-		if err := vi.PostReceive(&v.Descriptor); err != nil {
-			return err
+		if p.unready = vi.PostReceive(&v.Descriptor); p.unready != nil {
+			break
 		}
 	}
-	return nil
+	return p.unready
 }
 
 // A request that finds nobody listening is made again after these times: the rank is about to end, and
@@ -584,16 +585,17 @@ func (p *viaPort) asked(r *via.Request) {
 			return
 		}
 	case portIdle, portAwaiting:
-		err := p.prepare()
-		if err == nil {
-			err = r.Accept(p.vi)
+		if err := p.prepare(); err != nil {
+			p.breaks(fmt.Errorf("accept the connection of rank %d by module via: %w", p.rank, err))
+			break // the peer is told why it is rejected: it would wait for this rank's request
 		}
-		if err == nil {
-			p.state = portConnected
-			p.m.e.pumpAll()
+		if r.Accept(p.vi) != nil { // the request was given up: the peer makes it again
+			p.state = portIdle
 			return
 		}
-		p.state = portIdle // this rank requests when it sends
+		p.state = portConnected
+		p.m.e.pumpAll()
+		return
 	case portConnected, portEnded:
 	}
 	_ = r.Reject() // an error: it was given up

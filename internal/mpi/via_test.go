@@ -305,7 +305,7 @@ func TestViaZone(t *testing.T) {
 					checkFill(t, in, tag)
 				}
 			}
-			slots := func() uint32 {
+			slots := func() uint64 {
 				a.mu.Lock()
 				defer a.mu.Unlock()
 				return a.peers[1].port.(*viaPort).slotsOut
@@ -326,7 +326,7 @@ func TestViaZone(t *testing.T) {
 			}
 			const n, messages = 1<<20 + 5, 3
 			exchange(n, messages)
-			if want := uint32(messages * (n / slotSize)); slots() != want {
+			if want := uint64(messages * (n / slotSize)); slots() != want {
 				t.Errorf("%d payloads were written to the zone, want %d", slots(), want)
 			}
 			if p := b.viaPort(0); p.far.Handle != 0 {
