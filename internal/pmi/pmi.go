@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // maxMessage bounds an answer, in bytes.
@@ -152,9 +153,19 @@ func (c *Client) ask(command, answer string, pairs ...string) (map[string]string
 	case got["cmd"] != answer:
 		return fail("the launcher answers %q, want %q", got["cmd"], answer)
 	case got["rc"] != "" && got["rc"] != "0":
-		return got, fmt.Errorf("pmi: %s: the launcher refuses it: rc=%s %s%s", command, got["rc"], got["msg"], got["errmsg"])
+		return got, fmt.Errorf("pmi: %s: the launcher refuses it: rc=%s %s", command, printable(got["rc"]), printable(got["msg"]+got["errmsg"]))
 	}
 	return got, nil
+}
+
+// printable is what a launcher says, without what a terminal would obey.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s[:min(len(s), 256)])
 }
 
 // read reads one message: a line of words, or a length and what it counts.

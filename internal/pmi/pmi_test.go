@@ -271,6 +271,7 @@ func TestHostileLauncher(t *testing.T) {
 		{"too short", []string{only2, init2, "   100cmd=fullinit-response;"}, "EOF"},
 		{"an empty message", []string{only2, init2, "     0"}, `answers ""`},
 		{"refused", []string{only2, init2, "    51cmd=fullinit-response;rc=15;errmsg=no such process;"}, "rc=15"},
+		{"refused with an escape sequence", []string{only2, init2, "    53cmd=fullinit-response;rc=\x1b[2J;errmsg=no such process;"}, "rc=?[2J"},
 	} {
 		_, err := pmi.New(scripted(t, c.answers...), 0)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "pmi: ") {

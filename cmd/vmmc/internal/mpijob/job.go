@@ -172,11 +172,11 @@ func Parse(args []string, look func(string) (string, bool), more func(*pflag.Fla
 		if len(rest) == 0 {
 			return nil, fmt.Errorf("no program: number %d of the command line has flags alone", len(j.Programs)+1)
 		}
-		if f.Changed("np") && p.Count < 1 {
-			return nil, fmt.Errorf("--np %d (-n): want a number from 1 on", p.Count)
+		if f.Changed("np") && (p.Count < 1 || p.Count > MaxRanks) {
+			return nil, fmt.Errorf("--np %d (-n): want 1 to %d", p.Count, MaxRanks)
 		}
-		if f.Changed("ppn") && j.perNode < 1 {
-			return nil, fmt.Errorf("--ppn %d: want a number from 1 on", j.perNode)
+		if f.Changed("ppn") && (j.perNode < 1 || j.perNode > MaxRanks) {
+			return nil, fmt.Errorf("--ppn %d: want 1 to %d", j.perNode, MaxRanks)
 		}
 		if p.host != "" {
 			if p.Hosts, err = ParseHosts(p.host); err != nil {

@@ -109,6 +109,7 @@ func TestPlace(t *testing.T) {
 		"-n 1 a : -host n3 -n 2 b : c":    "n1 n3 n3 n1 n2 n1",
 		"-map-by node -n 1 a : -n 2 b":    "n1 n2 n1",
 		"-host n4:2,n4,n5 -map-by node a": "n4 n5 n4 n4",
+		"-host N4,n4,n5 a":                "n4 n4 n5",
 	} {
 		j, err := Parse(strings.Fields(line), look, none)
 		if err != nil {
@@ -128,11 +129,13 @@ func TestPlace(t *testing.T) {
 		}
 	}
 	for line, says := range map[string]string{
-		"-n 4097 a":           "4097",
-		"-n 4096 a : -n 1 b":  "4097",
-		"-stdin 2 -n 2 a":     "--stdin 2",
-		"-ppn 1000000000 a":   "4096",
-		"-host n1:4097 -n1 a": "-n1",
+		"-n 4097 a":                                    "4097",
+		"-n 4096 a : -n 1 b":                           "4096",
+		"-n 1 a : -n 9223372036854775807 b":            "4096",
+		"-ppn 4611686018427387904 -host a,b -s none p": "4096",
+		"-stdin 2 -n 2 a":                              "--stdin 2",
+		"-ppn 1000000000 a":                            "4096",
+		"-host n1:4097 -n1 a":                          "-n1",
 	} {
 		j, err := Parse(strings.Fields(line), look, none)
 		if err == nil {

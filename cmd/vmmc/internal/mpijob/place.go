@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vmmc-go/vmmc/internal/hosts"
 )
 
 // Host is a node, and how many ranks it takes before the next one's turn.
@@ -30,10 +32,10 @@ func ParseHosts(s string) (all []Host, err error) {
 	return all, nil
 }
 
-// addHost adds a node, as "n1:2". A node that is there gets more slots.
+// addHost adds a node, as "n1:2". A node that is there, in whichever case, gets more slots.
 func addHost(all []Host, s string) ([]Host, error) {
 	name, slots, counted := strings.Cut(strings.TrimSpace(s), ":")
-	h := Host{name, 1}
+	h := Host{hosts.Canonical(name), 1}
 	if name == "" {
 		return nil, fmt.Errorf("%q has no node's name", s)
 	}
@@ -133,8 +135,8 @@ func (j *Job) Place(hosts []Host) (all []Rank, err error) {
 		if count == 0 {
 			count = m.slots()
 		}
-		if len(all)+count > MaxRanks {
-			return nil, fmt.Errorf("--np (-n): the job has %d ranks or more, want 1 to %d", len(all)+count, MaxRanks)
+		if count > MaxRanks-len(all) {
+			return nil, fmt.Errorf("--np (-n): %d ranks behind %d: a job has 1 to %d", count, len(all), MaxRanks)
 		}
 		for range count {
 			host := m.next()
