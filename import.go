@@ -413,11 +413,10 @@ func (im *Import) Path() Path {
 	return PathStream
 }
 
-// Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on
-// other goroutines, and requests that are not over, end in an error or go nowhere:
-// their memory is free when they are over. A request that is not over is over at once, also if the
-// exporter is stopped; what of it has arrived is not known. It waits neither for the exporter, which is told and
-// need not answer, nor for the daemon. Closing twice is no error. In a
+// Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on other goroutines end in
+// an error or go nowhere: their memory is free when they have returned. Close ends each request that is
+// not over, even if the exporter is stopped; what of it has arrived is unknown. Close waits neither for
+// the exporter, which is told and need not answer, nor for the daemon. Closing twice is no error. In a
 // notification handler it fails with [ErrNotInHandler].
 func (im *Import) Close() error {
 	if link.InHandler() {
@@ -512,7 +511,8 @@ func (im *Import) reportRevocation(err error) {
 // The new import has the length of the old one and all of its rights, or the error is
 // [ErrStaleImport]: then it is another buffer, which the program may import if it knows what to do
 // with it. Permissions are checked as for any import. Nothing that was sent on the old import is
-// sent again: what its calls returned holds. The new one has no bindings: bind again, which sends
+// sent again: what its calls returned holds. Requests of the old one that are not over end as
+// [Import.Close] says. The new one has no bindings: bind again, which sends
 // the whole of the bound memory. Handlers are the exporter's and need nothing.
 //
 // An import that has not ended is returned as it is. The errors are those of [Process.Import], and

@@ -36,7 +36,7 @@ type Consumer[T any] struct {
 	one       []T                  // one value, which must not lie on a stack
 	firstLane int                  // the lane where the next get begins
 	ready     func() bool          // anyReady
-	ended     bool                 // reports whether a get has returned ErrEnd: then all do
+	ended     bool                 // reports whether a get has returned ErrEnd: then all do, but for values that a Shared gives back
 
 	dropMu  sync.Mutex  // Held by dropEnded, and so by those that take sem beside calls.
 	dropDue atomic.Bool // reports whether dropEnded is to look at the lanes

@@ -214,7 +214,8 @@ func (s *Shared[T]) Unfinished() int {
 // Close ends the sharing: calls of the takers fail with [vmmc.ErrRevoked]. It leaves the queue's
 // consumer open, and gives it back the values that no taker has finished: the next gets return them,
 // or the next sharing gives them to its takers, in the order in which they were in the queue and
-// before all others. A taker of this sharing may have worked on them. Errors: those of
+// before all others. That holds for one sharing at a time. A taker of this sharing may have worked on
+// them. A range over [Consumer.All] that has come to the end does not get them. Errors: those of
 // [call.Server.Close].
 //
 // Experimental: it may change in any release.

@@ -104,8 +104,8 @@ func (r *Request) ResultOf(c *Cancellation) (done bool, err error) {
 	return r.canceledOr(c, done, err)
 }
 
-// canceledOr returns the result of a message that was canceled, or the given one. It looks after
-// that was found: what was acknowledged before the cancellation is no more than Cancellation.acked.
+// canceledOr returns the result of a message that was canceled, or the given one, which the caller has
+// found before: so if that is of a message up to Cancellation.acked, it came before the cancellation.
 func (r *Request) canceledOr(c *Cancellation, was bool, why error) (done bool, err error) {
 	done, err = was, why
 	if c == nil || !c.canceled.Load() {
@@ -127,10 +127,10 @@ type Cancellation struct {
 	acked    uint64      // The last message that was acknowledged before.
 }
 
-// CancelRequests makes all requests of an import over that has ended, with [ErrEnded], whether the
-// exporter answers or not. An operation that a goroutine is just running is over when that has
-// noticed, at once. ended is the import's, is set, and its requests were begun with it. When a
-// request is over, its memory is not used any more. Messages that are acknowledged later have an
+// CancelRequests ends all requests of an import that has ended, with [ErrEnded], whether the exporter
+// answers or not. A goroutine that is just running an operation notices at once, and ends it. ended is
+// the import's flag. It is already set, and all the import's requests carry it. When a request is over,
+// its memory is not used any more. Messages that are acknowledged later have an
 // unknown outcome all the same, so that a request's result never changes.
 func (rq *Requester) CancelRequests(handle uint32, ended *atomic.Bool, c *Cancellation) {
 	rq.backlog.cancel(ended)
