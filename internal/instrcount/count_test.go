@@ -131,7 +131,7 @@ func TestChildLeavesAChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _, _, _ = in.Close(), started.Close(), end.Close() }()
+	defer func() { _, _, _, _ = in.Close(), started.Close(), end.Close(), say.Close() }()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	cmd := testutil.Command(t, "counted", "leaves")
@@ -141,7 +141,6 @@ func TestChildLeavesAChild(t *testing.T) {
 	if _, err := started.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	_ = say.Close()
 	stop()
 	select {
 	case err := <-done:

@@ -409,7 +409,8 @@ func (d *Directory) settle(ctx context.Context, k Key, nodes uint64, claim *Regi
 			return Answer{}
 		}
 		if claim != nil {
-			if o, taken := d.table.conflict(*claim); taken && (asked == nil || *asked != o) {
+			// A node that has left the list may still say that its process has the name.
+			if o, taken := d.table.conflict(*claim); taken && view.has(o.Owner.Node) && (asked == nil || *asked != o) {
 				asked = &o
 				if h, err := d.holds(ctx, 0, o); err == nil && h == HoldsName {
 					return Answer{Outcome: Taken, Owner: o.Owner}
