@@ -28,7 +28,7 @@ type keyval struct {
 // value of the new one, and whether that has the attribute. If copy is nil it has not
 // (MPI_COMM_NULL_COPY_FN). [Shared] gives it the same value.
 //
-// remove is called before an attribute is deleted or replaced, and by [Comm.Free] and Finalize. If it
+// remove is called when an attribute is deleted or replaced, while Get does not find it, and by [Comm.Free] and Finalize. If it
 // returns an error the attribute stays, and the call fails. The functions may call any function of this
 // package.
 //
@@ -38,12 +38,18 @@ func NewKeyval[T any](
 ) *Keyval[T] {
 	k := &keyval{}
 	if copy != nil {
-		k.copy = func(c *Comm, value any) (any, bool, error) { return copy(c, value.(T)) } //nolint:forcetypeassert // Set's
+		k.copy = func(c *Comm, value any) (any, bool, error) { return copy(c, valueOf[T](value)) }
 	}
 	if remove != nil {
-		k.remove = func(c *Comm, value any) error { return remove(c, value.(T)) } //nolint:forcetypeassert // Set's
+		k.remove = func(c *Comm, value any) error { return remove(c, valueOf[T](value)) }
 	}
 	return &Keyval[T]{k}
+}
+
+// valueOf is a value that Set was given. Of an interface type that may be nil, which has no dynamic type.
+func valueOf[T any](value any) T {
+	v, _ := value.(T)
+	return v
 }
 
 // Shared is a function for NewKeyval that gives the new communicator the same value (MPI_COMM_DUP_FN).
@@ -94,23 +100,30 @@ func (a *attributes) set(k *keyval, value any) {
 	a.list = append(a.list, attribute{k, value})
 }
 
-// remove deletes an attribute, after its function has been called.
+// remove deletes an attribute, and calls its function, once whichever goroutines delete it. If the
+// function fails the attribute is back in its place, unless there is a new one.
 func (a *attributes) remove(c *Comm, k *keyval) error {
-	value, ok := a.get(k)
-	if !ok {
+	a.mu.Lock()
+	i := a.index(k)
+	if i < 0 {
+		a.mu.Unlock()
 		return nil
 	}
-	if k.remove != nil {
-		if err := k.remove(c, value); err != nil {
-			return err
+	one := a.list[i]
+	a.list = slices.Delete(a.list, i, i+1)
+	a.mu.Unlock()
+	if k.remove == nil {
+		return nil
+	}
+	err := k.remove(c, one.value)
+	if err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.index(k) < 0 {
+			a.list = slices.Insert(a.list, min(i, len(a.list)), one)
 		}
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if i := a.index(k); i >= 0 {
-		a.list = slices.Delete(a.list, i, i+1)
-	}
-	return nil
+	return err
 }
 
 // check is the error of a call of a Keyval.
@@ -154,8 +167,7 @@ func (k *Keyval[T]) Get(c *Comm) (value T, ok bool) {
 		return value, false
 	}
 	if v, ok := c.attributes.get(k.k); ok {
-		value, _ = v.(T)
-		return value, true
+		return valueOf[T](v), true
 	}
 	return value, false
 }

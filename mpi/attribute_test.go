@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -355,5 +356,51 @@ func TestNames(t *testing.T) {
 	const want = "MPI_Bsend, argument dest: it is 7, and workers has the ranks 0 to 0 (MPI_ERR_RANK)"
 	if err := mpi.Bsend(c, []int{1}, 7, 0); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// The function of an attribute is called once, whichever goroutines delete it.
+func TestAttributeIsRemovedOnce(t *testing.T) {
+	world := one(t)
+	defer ended(t, world)
+	var calls atomic.Int32
+	k := mpi.NewKeyval(nil, func(*mpi.Comm, int) error { calls.Add(1); return nil })
+	const n = 2000
+	for i := range n {
+		if err := k.Set(world, i); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if err := k.Delete(world); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if c := calls.Load(); c != n {
+		t.Errorf("%d calls for %d attributes", c, n)
+	}
+}
+
+// A value of an interface type may be nil.
+func TestAttributeOfNil(t *testing.T) {
+	world := one(t)
+	defer ended(t, world)
+	k := mpi.NewKeyval[error](mpi.Shared, func(_ *mpi.Comm, err error) error { return err })
+	if err := k.Set(world, nil); err != nil {
+		t.Fatal(err)
+	}
+	d, err := world.Dup(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, ok := k.Get(d); v != nil || !ok {
+		t.Errorf("%v, %v", v, ok)
+	}
+	if err := errors.Join(d.Free(), k.Delete(world)); err != nil {
+		t.Error(err)
 	}
 }

@@ -68,6 +68,9 @@ func (d Distribution) parts(call string, dim, size, ranks, rank int) (parts [][2
 	if rank > (size-1)/block {
 		return nil, nil
 	}
+	if d.kind == cyclic && ((size-1)/block-rank)/ranks >= maxRuns {
+		return nil, fail(call, "dargs", ErrArg, "dimension %d has more than %d blocks at a rank", dim, maxRuns)
+	}
 	for from := rank * block; ; from += ranks * block {
 		parts = append(parts, [2]int{from, from + min(block, size-from)})
 		if d.kind != cyclic || (size-1-from)/block < ranks {
@@ -117,8 +120,9 @@ func (d Datatype) Darray(rank int, order Order, sizes []int, distributions []Dis
 	coords := make([]int, n)
 	rest := rank
 	for i, ranks := range slices.Backward(grid) {
-		if ranks < 1 || sizes[i] < 1 {
-			return Datatype{}, fail(call, "sizes", ErrArg, "dimension %d has %d places and %d ranks, want 1 or more", i, sizes[i], ranks)
+		if ranks < 1 || sizes[i] < 1 || !near(sizes[i]) {
+			return Datatype{}, fail(call, "sizes", ErrArg, "dimension %d has %d places and %d ranks, want 1 to %d, and 1 or more",
+				i, sizes[i], ranks, math.MaxInt32)
 		}
 		coords[i], rest = rest%ranks, rest/ranks
 	}
@@ -139,8 +143,14 @@ func (d Datatype) Darray(rank int, order Order, sizes []int, distributions []Dis
 		if err != nil {
 			return Datatype{}, err
 		}
-		blocks := make([]block, 0, len(parts))
+		blocks, pieces := make([]block, 0, len(parts)), 0
 		for _, p := range parts {
+			if len(out.runs) != 1 || out.size != stride { // otherwise the places of a part are one piece
+				pieces += len(out.runs) * (p[1] - p[0])
+			}
+			if pieces > maxRuns {
+				return Datatype{}, fail(call, "sizes", ErrArg, "the type has more than %d pieces", maxRuns)
+			}
 			at, ok := product(p[0], stride)
 			if !ok {
 				return Datatype{}, fail(call, "sizes", ErrArg, "the array is longer than %d bytes", math.MaxInt32)

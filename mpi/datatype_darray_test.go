@@ -144,6 +144,8 @@ func TestDarrayArguments(t *testing.T) {
 		"whole, for two":          {0, mpi.OrderC, []int{4}, dist{none}, []int{2}},
 		"blocks that are short":   {0, mpi.OrderC, []int{5}, dist{block(2)}, []int{2}},
 		"a negative block":        {0, mpi.OrderC, []int{5}, dist{cyclic(-1)}, []int{2}},
+		"more blocks than pieces": {0, mpi.OrderC, []int{math.MaxInt32}, dist{cyclic(0)}, []int{1}},
+		"more places than bytes":  {0, mpi.OrderC, []int{math.MaxInt32, math.MaxInt32}, dist{cyclic(0), cyclic(0)}, []int{1, 1}},
 		"an order that is none":   {0, 2, []int{5}, dist{block(0)}, []int{2}},
 		"an array without bounds": {1, mpi.OrderC, []int{math.MaxInt, 2}, dist{block(0), block(0)}, []int{2, 1}},
 		"blocks without bounds":   {0, mpi.OrderC, []int{math.MaxInt}, dist{cyclic(math.MaxInt)}, []int{math.MaxInt}},

@@ -173,10 +173,12 @@ type fileOffer struct {
 // striping:
 //
 //	cb_nodes              how many ranks gather data in collectives; one for each node without it
-//	cb_buffer_size        bytes that each of them handles at a time; 4 MiB without it
+//	cb_buffer_size        bytes that each of them handles at a time, as a rule: more where most of
+//	                      the data is in a small part of the file; 4 MiB without it
 //	collective_buffering  "true": collectives always gather data; "false": they do in atomic mode alone
 //	romio_ds_write        "enable": a write may read and write again the bytes between those it
-//	                      writes. Nothing else may write these at that time.
+//	                      writes. Nothing else may write these at that time, with
+//	                      collective_buffering "false" nor may other ranks of a collective.
 //
 // A new file may be read and written by all users that the umask of rank 0 permits.
 //
@@ -259,7 +261,7 @@ func (f *File) openAll(ctx context.Context, call string) error {
 		err = f.openHere(call)
 	}
 	err = f.agree(ctx, call, err)
-	if err != nil && first && f.mode&ModeExcl != 0 {
+	if made := ModeCreate | ModeExcl; err != nil && first && f.mode&made == made {
 		err = errors.Join(err, wrapSystem(call, os.Remove(f.name))) // it was made by this call
 	}
 	return err
@@ -408,7 +410,8 @@ func (f *File) others(call string, rank int, class int64) error {
 // ModeDeleteOnClose it deletes the file.
 //
 // Errors: [ErrFile] if it is closed already; [ErrCanceled] while requests are not over: call it again;
-// [ErrNoSpace], [ErrIO], [ErrProcFailed]: the file is closed at this rank.
+// [ErrNoSpace], [ErrIO], [ErrProcFailed]: the file is closed at this rank. So it is if the context ends
+// while Close waits for other ranks: calling it again is [ErrFile] then.
 //
 // Experimental: it may change in any release.
 func (f *File) Close(ctx context.Context) error {

@@ -69,11 +69,6 @@ func (o *operation) run(ctx context.Context) (n int, err error) {
 	case o.bad != nil:
 		return 0, o.bad
 	}
-	if o.where == sharedPointer {
-		if err := o.takeShared(ctx, int64(len(o.buf)/o.v.etype.size)); err != nil {
-			return 0, err
-		}
-	}
 	if o.atomic {
 		kind := LockShared
 		if o.write {
@@ -91,6 +86,14 @@ func (o *operation) run(ctx context.Context) (n int, err error) {
 	return o.f.transfer(ctx, &o.access)
 }
 
+// takePlace moves the shared file pointer for a call of this rank alone.
+func (o *operation) takePlace(ctx context.Context) error {
+	if o.where != sharedPointer || o.r != nil || o.bad != nil {
+		return nil
+	}
+	return o.takeShared(ctx, int64(len(o.buf)/o.v.etype.size))
+}
+
 // doFile is a blocking call.
 func doFile[T any](
 	ctx context.Context, f *File, call string, write, all bool, where pointerKind, off int64, buf []T,
@@ -100,6 +103,9 @@ func doFile[T any](
 		return Status{}, err
 	}
 	defer f.leave()
+	if err := o.takePlace(ctx); err != nil {
+		return Status{}, err
+	}
 	n, err := o.run(ctx)
 	return Status{Bytes: n}, err
 }
@@ -112,9 +118,13 @@ func startFile[T any](
 	if err != nil {
 		return nil, err
 	}
+	err = o.takePlace(context.Background()) // before later calls of this rank
 	if o.r == nil && o.bad != nil {
+		err = o.bad
+	}
+	if err != nil {
 		f.leave()
-		return nil, o.bad
+		return nil, err
 	}
 	q := f.c.j.e.NewGeneral()
 	go func() {

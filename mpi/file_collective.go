@@ -164,9 +164,9 @@ func domainsOf(all []fileExtent, aggregators int, buffer int64) domains {
 		return domains{}
 	}
 	d.lo -= d.lo % domainAlign
-	n := int64(aggregators)
-	d.share = (d.hi - d.lo - 1) / n / domainAlign * domainAlign
-	d.share += domainAlign
+	n, left := int64(aggregators), d.hi-d.lo
+	whole := (left - 1) / n / domainAlign * domainAlign
+	d.share = whole + min(domainAlign, left-whole) // the sum may be the largest number
 	d.rounds = min((d.share-1)/buffer+1, sparseRounds*((total-1)/(n*buffer)+1))
 	d.window = (d.share-1)/d.rounds + 1
 	return d
@@ -175,10 +175,11 @@ func domainsOf(all []fileExtent, aggregators int, buffer int64) domains {
 // of are the bytes of an aggregator in a round.
 func (d *domains) of(aggregator int, round int64) (lo, hi int64) {
 	left := d.hi - d.lo // sums of offsets may be beyond the largest one
-	first := int64(aggregator) * d.share
-	from := min(first+round*d.window, left)
-	to := min(first+min((round+1)*d.window, d.share), left)
-	return d.lo + from, d.lo + max(from, to)
+	first := min(int64(aggregator)*d.share, left)
+	part := min(d.share, left-first)
+	from := min(round*d.window, part)
+	to := from + min(d.window, part-from)
+	return d.lo + first + from, d.lo + first + to
 }
 
 // exchange moves the data of a collective by way of the aggregators, in rounds. Each rank tells an
@@ -210,6 +211,9 @@ type asking struct {
 	segs   []segment
 	data   []byte
 	answer []int64
+	// At the aggregator: reports whether the rank asks for what it cannot mean. It is told so, and
+	// others are served.
+	refused bool
 }
 
 // The header has the number of segments, their bytes, and the first one's offset. If there are more, a
@@ -287,7 +291,8 @@ func (x *exchanges) run(ctx context.Context) (n int, err, broken error) {
 		return n, err, broken
 	}
 	for _, q := range asks {
-		upTo := q.answer[answerUpTo]
+		upTo := max(0, q.answer[answerUpTo])
+		q.answer[answerUpTo] = upTo
 		n = moved(q.segs, upTo, n)
 		if c := Class(q.answer[answerClass]); c != 0 && err == nil {
 			err = fail(o.call, "", c, "rank %d, which moves bytes of this one, has failed at byte %d of the file: its error says why",
@@ -367,6 +372,20 @@ func (q *asking) recv(m *messages, upTo int64) error {
 	return m.recv(q.read(q.segs[0].b, upTo), q.rank)
 }
 
+// parse makes the segments of what a rank asks for, which lie between two offsets.
+func (q *asking) parse(lo, hi int64) {
+	b := q.data
+	for i := 0; i+1 < len(q.list); i += 2 {
+		off, n := q.list[i], q.list[i+1]
+		if n < 0 || n > int64(len(b)) || off < lo || off > hi-n {
+			q.segs, q.refused = nil, true
+			return
+		}
+		q.segs = append(q.segs, segment{off, b[:n], 0, q.rank})
+		b = b[n:]
+	}
+}
+
 // scatter stores data of several segments, as far as they were read.
 func (q *asking) scatter() {
 	b := q.data
@@ -405,6 +424,10 @@ func (x *exchanges) serve(
 	}
 	clients = slices.DeleteFunc(clients, func(q *asking) bool { return q.header[headerSegments] == 0 })
 	for _, q := range clients {
+		if n, bytes := q.header[headerSegments], q.header[headerBytes]; n < 0 || n > bytes || bytes > x.all[q.rank].bytes {
+			q.refused = true
+			continue
+		}
 		q.data = make([]byte, q.header[headerBytes])
 		if n := q.header[headerSegments]; n > 1 {
 			q.list = make([]int64, 2*n)
@@ -429,12 +452,7 @@ func (x *exchanges) serve(
 		segs = append(segs, own.segs...)
 	}
 	for _, q := range clients {
-		b := q.data
-		for i := 0; i < len(q.list); i += 2 {
-			n := q.list[i+1]
-			q.segs = append(q.segs, segment{q.list[i], b[:n], 0, q.rank})
-			b = b[n:]
-		}
+		q.parse(lo, hi)
 		segs = append(segs, q.segs...)
 	}
 	if o.write && len(segs) > 0 {
@@ -444,6 +462,9 @@ func (x *exchanges) serve(
 	err = wrapSystem(o.call, err)
 	for _, q := range clients {
 		q.answer = []int64{upTo, int64(classOf(err))}
+		if q.refused {
+			q.answer = []int64{0, int64(ErrOther)}
+		}
 		b, _ := bytesOf(o.call, q.answer)
 		if err := answered.send(b, q.rank); err != nil {
 			return upTo, err, err

@@ -63,13 +63,15 @@ func (f *File) moveGroup(write bool, segs []segment, end int64, whole, apart boo
 	if len(segs) > 1 {
 		b = make([]byte, end-first)
 	}
+	var failed error
 	if !write || !whole {
 		n, err := f.os.ReadAt(b, first)
-		if err != nil && !errors.Is(err, io.EOF) {
-			if write {
-				n = 0
-			}
-			return first + int64(n), err
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
+		case write:
+			return first, err
+		default: // what was read before counts
+			failed = err
 		}
 		if !write {
 			end = first + int64(n)
@@ -95,7 +97,7 @@ func (f *File) moveGroup(write bool, segs []segment, end int64, whole, apart boo
 			}
 		}
 	}
-	return end, nil
+	return end, failed
 }
 
 // moved is the first place of a call's buffer that was not moved, of segments up to an offset.

@@ -39,16 +39,18 @@ func WriteShared[T any](ctx context.Context, f *File, buf []T) (Status, error) {
 	return doFile(ctx, f, "MPI_File_write_shared", true, false, sharedPointer, 0, buf)
 }
 
-// IreadShared begins [ReadShared], and does not wait for it (MPI_File_iread_shared, chapter I/O). buf
-// belongs to it until it is over.
+// IreadShared begins [ReadShared], and does not wait for the data (MPI_File_iread_shared, chapter I/O).
+// The pointer has moved when it returns: that is a round trip to rank 0. buf belongs to it until it is
+// over.
 //
 // Experimental: it may change in any release.
 func IreadShared[T any](f *File, buf []T) (*Request, error) {
 	return startFile(f, "MPI_File_iread_shared", false, false, sharedPointer, 0, buf)
 }
 
-// IwriteShared begins [WriteShared], and does not wait for it (MPI_File_iwrite_shared, chapter I/O).
-// buf belongs to it until it is over.
+// IwriteShared begins [WriteShared], and does not wait for the data (MPI_File_iwrite_shared, chapter
+// I/O). The pointer has moved when it returns: that is a round trip to rank 0. buf belongs to it until it
+// is over.
 //
 // Experimental: it may change in any release.
 func IwriteShared[T any](f *File, buf []T) (*Request, error) {
@@ -103,11 +105,11 @@ func (f *File) SeekShared(ctx context.Context, off int64, whence int) (int64, er
 
 // moveShared sets the shared file pointer.
 func (f *File) moveShared(ctx context.Context, call string, off int64, whence int) (int64, error) {
-	now, err := f.PositionShared(ctx)
+	now, err := f.control.add(ctx, 8, pointerAt, 0)
 	if err != nil {
-		return 0, err
+		return 0, wrapMemory(call, err)
 	}
-	to, err := f.sought(call, f.seen(), now, off, whence)
+	to, err := f.sought(call, f.seen(), int64(now), off, whence)
 	if err != nil {
 		return 0, err
 	}

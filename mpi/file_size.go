@@ -39,7 +39,8 @@ func (f *File) SetSize(ctx context.Context, n int64) error {
 // is longer (MPI_File_preallocate, chapter I/O). It is a collective. Bytes that are there stay. Errors
 // as SetSize.
 //
-// Where the operating system has no call for that, only bytes behind the present end get room.
+// Where the operating system has no call for that, only bytes behind the present end get room, and
+// nothing else may write there meanwhile.
 //
 // Experimental: it may change in any release.
 func (f *File) Preallocate(ctx context.Context, n int64) error {
@@ -112,7 +113,9 @@ func (f *File) Sync(ctx context.Context) error {
 // SetAtomicity turns atomic mode on or off (MPI_File_set_atomicity, chapter I/O). It is a collective.
 // In atomic mode concurrent calls of the file's ranks have the outcome of one after another, whichever
 // bytes they touch. A collective counts as the calls of its ranks in their order. Each call takes a
-// lock then. It is off at first. [ErrNotSame], at all ranks: ranks give different arguments.
+// lock then. It is off at first. SetSize and Preallocate take none. A collective in which the context of
+// a rank ends, or a rank dies, may have an outcome between. [ErrNotSame], at all ranks: ranks give
+// different arguments.
 //
 // Experimental: it may change in any release.
 func (f *File) SetAtomicity(ctx context.Context, on bool) error {

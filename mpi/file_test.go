@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +24,10 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-func init() { vmmctest.Role("file rank", fileRank) }
+func init() {
+	vmmctest.Role("file rank", fileRank)
+	vmmctest.Role("open elsewhere", openElsewhere)
+}
 
 // opened opens a file at all ranks. It is closed with the test.
 func opened(t *testing.T, world []*mpi.Comm, name string, mode mpi.FileMode, hints map[string]string) []*mpi.File {
@@ -630,5 +634,121 @@ func TestKilledInFileWrite(t *testing.T) {
 				_ = g.Leave(within(t))
 			}
 		})
+	}
+}
+
+// A collective whose parts are as far apart as can be moves each of them, or fails.
+func TestFileFarApart(t *testing.T) {
+	for aggregators := range 2 {
+		t.Run(fmt.Sprint(aggregators+1), func(t *testing.T) {
+			world := job(t, ways[0], 2)
+			name := filepath.Join(t.TempDir(), "file")
+			fs := opened(t, world, name, mpi.ModeReadWrite|mpi.ModeCreate, map[string]string{
+				"collective_buffering": "true", "cb_nodes": strconv.Itoa(aggregators + 1),
+			})
+			each(t, world, func(ctx context.Context, c *mpi.Comm) error {
+				off := int64(0)
+				if c.Rank() == 1 {
+					off = math.MaxInt64 - 1000 // no file system has files as long
+				}
+				st, err := mpi.WriteAtAll(ctx, fs[c.Rank()], off, []byte("12345678"))
+				if c.Rank() == 1 && err == nil {
+					return fmt.Errorf("%d bytes were written at %d", st.Bytes, off)
+				}
+				if c.Rank() == 0 && err == nil && st.Bytes != 8 {
+					return fmt.Errorf("%d bytes were written", st.Bytes)
+				}
+				return nil
+			})
+			if got, err := os.ReadFile(name); err != nil || string(got) != "12345678" {
+				t.Errorf("the file has %q: %v", got, err)
+			}
+		})
+	}
+}
+
+// A call without a wait takes its place at the shared file pointer before later ones.
+func TestIwriteSharedInOrder(t *testing.T) {
+	world := job(t, ways[0], 1)
+	name := filepath.Join(t.TempDir(), "file")
+	fs := opened(t, world, name, mpi.ModeReadWrite|mpi.ModeCreate, nil)
+	ctx := within(t)
+	const n = 500
+	for i := range n {
+		q, err := mpi.IwriteShared(fs[0], []byte{byte(2 * i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := mpi.WriteShared(ctx, fs[0], []byte{byte(2*i + 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil || len(got) != 2*n {
+		t.Fatalf("%d bytes: %v", len(got), err)
+	}
+	for i, b := range got {
+		if b != byte(i) {
+			t.Fatalf("byte %d is %d", i, b)
+		}
+	}
+}
+
+// openElsewhere opens a file below another directory.
+func openElsewhere(ctx context.Context, p *vmmc.Process, args ...string) error {
+	if err := os.Chdir(args[0]); err != nil {
+		return err
+	}
+	g, err := group.Join(ctx, p)
+	if err != nil {
+		return err
+	}
+	c, err := mpi.Init(ctx, mpi.WithGroup(p, g))
+	if err != nil {
+		return err
+	}
+	_, err = mpi.FileOpen(ctx, c, "file", mpi.ModeReadWrite|mpi.ModeExcl, nil)
+	fmt.Println(errors.Is(err, mpi.ErrNoSuchFile))
+	return errors.Join(c.Finalize(ctx), g.Leave(ctx))
+}
+
+// A file that was there stays when another rank cannot open it.
+func TestFileIsLeft(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("file", []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	t.Setenv(nodeproto.GroupEnv, "1:"+hex.EncodeToString(id)+":n1*2")
+	t.Setenv(nodeproto.SizeEnv, "2")
+	t.Setenv(nodeproto.RankEnv, "0")
+	p := node.Open(t)
+	g, err := group.Join(within(t), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(nodeproto.RankEnv, "1")
+	child := vmmctest.Child(t, node, "open elsewhere", t.TempDir())
+	ctx := within(t)
+	c, err := mpi.Init(ctx, mpi.WithGroup(p, g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mpi.FileOpen(ctx, c, "file", mpi.ModeReadWrite|mpi.ModeExcl, nil); !errors.Is(err, mpi.ErrNoSuchFile) {
+		t.Errorf("another rank has no such file: %v", err)
+	}
+	if got := child.Line(); got != "true" {
+		t.Error(got)
+	}
+	if b, err := os.ReadFile("file"); err != nil || string(b) != "data" {
+		t.Errorf("the file has %q: %v", b, err)
+	}
+	if err := errors.Join(c.Finalize(ctx), g.Leave(ctx)); err != nil {
+		t.Error(err)
 	}
 }

@@ -74,7 +74,8 @@ func (c *Comm) intra(call string) error {
 // are [ErrComm].
 //
 // Errors: [ErrRank]: a leader is no rank of its communicator; [ErrTag]; [ErrComm], at all ranks:
-// a rank is in both groups, or a communicator cannot be used.
+// a rank is in both groups, or a communicator cannot be used. A leader that waits for the other group
+// does not hear that c is revoked: only its context ends that.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Intercomm(ctx context.Context, leader int, peer *Comm, remoteLeader, tag int) (_ *Comm, err error) {
@@ -141,7 +142,10 @@ func (c *Comm) meet(ctx context.Context, call string, peer *Comm, remoteLeader, 
 	if _, err := Sendrecv(ctx, peer, mine, remoteLeader, tag, theirs, remoteLeader, tag); err != nil {
 		return m, err
 	}
-	ours, remote := make([]int64, len(c.ranks)), make([]int64, max(0, theirs[1]))
+	if n := theirs[1]; n < 1 || n > int64(c.j.e.Size()) {
+		return m, fail(call, "peer_comm", ErrComm, "the other leader has a group of %d ranks, and the job has %d", n, c.j.e.Size())
+	}
+	ours, remote := make([]int64, len(c.ranks)), make([]int64, theirs[1])
 	for i, rank := range c.ranks {
 		ours[i] = int64(rank)
 	}

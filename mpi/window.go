@@ -38,9 +38,11 @@ type Win[T any] struct {
 	freed   bool
 	fenced  bool
 	started []int // targets of the epoch of Start
-	posted  []*engineWait
-	locked  map[int]LockType
-	all     allState
+	// Ranks whose Post a Start has taken that failed at another one.
+	seen   map[int]bool
+	posted []*engineWait
+	locked map[int]LockType
+	all    allState
 }
 
 // engineWait is the receive of an origin's Complete.
@@ -105,7 +107,7 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 		return nil, err
 	}
 	t := reflect.TypeFor[T]()
-	w := &Win[T]{size: size, locked: map[int]LockType{}}
+	w := &Win[T]{size: size, locked: map[int]LockType{}, seen: map[int]bool{}}
 	w.words = (size == 4 || size == 8) && t.Align() == size
 	w.integer = t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
 	if w.c, err = c.dup(ctx); err != nil {

@@ -15,12 +15,15 @@ const (
 
 // settle returns when all that this rank has done in the window is in place.
 func (w *Win[T]) settle(ctx context.Context, call string) error {
-	for _, f := range w.ranks {
-		if err := f.settle(ctx, call); err != nil {
+	var errs []error
+	for _, f := range w.ranks { // also behind one that is gone: memory may be given back next
+		err := f.settle(ctx, call)
+		if errors.Is(err, ErrCanceled) {
 			return err
 		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Fence ends an epoch of all ranks, and begins the next one (MPI_Win_fence, chapter One-Sided
@@ -46,7 +49,7 @@ func (w *Win[T]) Fence(ctx context.Context) error {
 
 // Post lets the ranks of a group use this rank's memory until Wait (MPI_Win_post, chapter One-Sided
 // Communications). It does not wait for them. Errors: [ErrGroup]; [ErrRMASync] if Post was called
-// without Wait before.
+// without Wait before; [ErrProcFailed]: the epoch is open for the other ranks, and Wait ends it.
 //
 // Experimental: it may change in any release.
 func (w *Win[T]) Post(ctx context.Context, g Group) error {
@@ -63,20 +66,18 @@ func (w *Win[T]) Post(ctx context.Context, g Group) error {
 	if w.posted != nil {
 		return fail(call, "win", ErrRMASync, "an epoch of Post is open: call Wait first")
 	}
-	posted := []*engineWait{}
+	w.posted = []*engineWait{}
+	var errs []error
 	for _, rank := range ranks {
 		q, err := irecv(w.c, call, []byte{}, rank, tagComplete)
-		if err != nil {
-			return err
+		if err == nil {
+			w.posted = append(w.posted, &engineWait{q, rank})
+			// Without data it needs no credit, and waits for nothing but room in the ring.
+			_, err = isend(w.c, call, []byte{}, rank, tagPost, 0)
 		}
-		posted = append(posted, &engineWait{q, rank})
-		// Without data it needs no credit, and waits for nothing but room in the ring.
-		if _, err := isend(w.c, call, []byte{}, rank, tagPost, 0); err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	w.posted = posted
-	return nil
+	return errors.Join(errs...)
 }
 
 // Wait waits until all ranks of Post have called Complete (MPI_Win_wait, chapter One-Sided
@@ -136,7 +137,8 @@ func (w *Win[T]) Test() (over bool, err error) {
 
 // Start waits until all ranks of a group have called Post, and lets this rank use their memory
 // until Complete (MPI_Win_start, chapter One-Sided Communications). Errors: [ErrGroup];
-// [ErrRMASync] if Start was called without Complete before; [ErrProcFailed].
+// [ErrRMASync] if Start was called without Complete before; [ErrProcFailed]. After an error, also of the
+// context, it may be called again: a Post that was seen already counts for it.
 //
 // Experimental: it may change in any release.
 func (w *Win[T]) Start(ctx context.Context, g Group) error {
@@ -155,12 +157,24 @@ func (w *Win[T]) Start(ctx context.Context, g Group) error {
 		return fail(call, "win", ErrRMASync, "an epoch of Start is open: call Complete first")
 	}
 	for _, rank := range ranks {
+		w.mu.Lock()
+		seen := w.seen[rank]
+		w.mu.Unlock()
+		if seen {
+			continue
+		}
 		if _, err := Recv(ctx, w.c, []byte{}, rank, tagPost); err != nil {
 			return renamed(call, err)
 		}
+		w.mu.Lock()
+		w.seen[rank] = true
+		w.mu.Unlock()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, rank := range ranks {
+		delete(w.seen, rank)
+	}
 	w.started = append([]int{}, ranks...)
 	return nil
 }
@@ -281,10 +295,7 @@ func (w *Win[T]) Unlock(ctx context.Context, target int) error {
 	w.mu.Lock()
 	delete(w.locked, target)
 	w.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return w.give(ctx, call, kind, target)
+	return errors.Join(err, w.give(ctx, call, kind, target))
 }
 
 // allState is that of the epoch of LockAll.

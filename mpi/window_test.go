@@ -699,3 +699,46 @@ func TestKilledWithLock(t *testing.T) {
 		})
 	}
 }
+
+// A Start that was given up has not lost the Posts that it has seen.
+func TestStartAgain(t *testing.T) {
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			world := job(t, w, 3)
+			ws := windows[int64](t, world, 1)
+			posted := make(chan struct{})
+			each(t, world, func(ctx context.Context, c *mpi.Comm) error {
+				w := ws[c.Rank()]
+				origin, err1 := c.Group().Incl([]int{0})
+				both, err2 := c.Group().Incl([]int{1, 2})
+				one, err3 := c.Group().Incl([]int{1})
+				if err := errors.Join(err1, err2, err3); err != nil {
+					return err
+				}
+				switch c.Rank() {
+				case 1:
+					if err := w.Post(ctx, origin); err != nil {
+						return err
+					}
+					close(posted)
+					return w.Wait(ctx)
+				case 2:
+					return nil
+				}
+				<-posted
+				for short, tries := time.Millisecond, 0; tries < 3; short, tries = 10*short, tries+1 {
+					given, stop := context.WithTimeout(ctx, short)
+					err := w.Start(given, both)
+					stop()
+					if !errors.Is(err, mpi.ErrCanceled) {
+						return fmt.Errorf("a rank has not posted: %w", err)
+					}
+				}
+				if err := w.Start(ctx, one); err != nil {
+					return err
+				}
+				return w.Complete(ctx)
+			})
+		})
+	}
+}
