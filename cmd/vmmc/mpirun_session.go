@@ -36,7 +36,7 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 		return err
 	}
 	o.adapt = m.adapt
-	o.begun, o.ended, o.output = m.noteStart, m.noteEnd, m.outputOf
+	o.ended, o.output = m.noteEnd, m.outputOf
 	over := make(chan struct{})
 	var beside sync.WaitGroup
 	attending, leave := context.WithCancel(ctx)
@@ -45,6 +45,16 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 	o.grouped = func(group uint32) {
 		for _, n := range a.All { // ranks may spawn on other nodes
 			beside.Go(func() { attendGroup(attending, n, m.Session, group) })
+		}
+	}
+	in := &inputSession{session: m.Session, in: os.Stdin, out: m.out}
+	input, stopInput := context.WithCancelCause(ctx)
+	defer stopInput(nil)
+	o.begun = func(rank int, s started) {
+		m.noteStart()
+		if rank == m.Stdin { // the node hangs up a rank to which no tool attends, and others may start late
+			in.started = s
+			beside.Go(func() { in.attend(input, stopInput) })
 		}
 	}
 	all, early, err := m.startInSession(ctx, o, at)
@@ -73,14 +83,10 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 		}
 	})
 	if m.Stdin != mpijob.NoStdin {
-		in := &inputSession{started: all[m.Stdin], session: m.Session, in: os.Stdin, out: m.out}
-		ctx, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
-		beside.Go(func() { in.attend(ctx, stop) })
-		beside.Go(func() { in.pass(ctx, stop) })
+		beside.Go(func() { in.pass(input, stopInput) })
 		beside.Go(func() {
 			<-over
-			stop(nil)
+			stopInput(nil)
 		})
 	}
 	defer close(over)

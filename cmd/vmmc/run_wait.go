@@ -38,7 +38,7 @@ type runOptions struct {
 	// run group before a second process is started.
 	adapt  func(i int, r *nodev1.RunRequest)
 	output func(i int) (to ask.Output, flush func() error)
-	begun  func()
+	begun  func(i int, s started)
 	ended  func(i, status int)
 
 	grouped func(group uint32)
@@ -212,7 +212,7 @@ func (o *runOptions) one(ctx context.Context, n *ask.Node, i int, group uint32) 
 		err = code.New(code.BadConfig, "node %q is older than groups, and does not keep a member's name: upgrade its vmmcd", n.Name)
 	default:
 		if o.begun != nil {
-			o.begun()
+			o.begun(i, s)
 		}
 		return s, nil
 	}

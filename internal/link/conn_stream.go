@@ -236,7 +236,11 @@ func (s *stream) teardown(err error) {
 	s.tmu.Unlock()
 	s.rmu.Unlock()
 	s.h.discardAll(err)
+	// With rmu held, so that a cancellation that has found the link ended is done before requests say
+	// that the link's end is theirs.
+	s.rmu.Lock()
 	s.moveFrom(shmlayout.ConnReleased, shmlayout.ConnEnded)
+	s.rmu.Unlock()
 	s.h.linkClosed(err)
 	s.counters.Free()
 	s.peerFDs.Release()
