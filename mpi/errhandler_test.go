@@ -41,10 +41,13 @@ func TestErrhandler(t *testing.T) {
 		return err
 	}
 	last := func(_ any, err error) error { return err }
-	short := func() error {
-		if err := errors.Join(mpi.Send(ctx, c, []int{1, 2}, 0, 1), mpi.Send(ctx, c, []int{1, 2}, 0, 2)); err != nil {
+	long := func(tag int) {
+		if err := mpi.Send(ctx, c, []int{1, 2}, 0, tag); err != nil {
 			t.Fatal(err)
 		}
+	}
+	short := func() error {
+		long(1)
 		m, _, err := c.Mprobe(ctx, 0, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +60,7 @@ func TestErrhandler(t *testing.T) {
 		"Bsend":                  func() error { return mpi.Bsend(c, v, 0, 0) },
 		"receive":                func() error { return last(mpi.Recv(ctx, c, v, 0, -7)) },
 		"Mrecv of a longer one":  short,
-		"Irecv of a longer one":  func() error { return wait(mpi.Irecv(c, v, 0, 2)) },
+		"Irecv of a longer one":  func() error { long(2); return wait(mpi.Irecv(c, v, 0, 2)) },
 		"Isend":                  func() error { return wait(mpi.Isend(c, v, 1, 0)) },
 		"Sendrecv, source":       func() error { return last(mpi.Sendrecv(ctx, c, v, 0, 0, v, 1, 0)) },
 		"Sendrecv, destination":  func() error { return last(mpi.Sendrecv(ctx, c, v, 1, 0, v, 0, 0)) },
