@@ -294,6 +294,7 @@ func (n *Node) Close() {
 	n.setState(nodeStopping)
 	n.mu.Unlock()
 	n.children.end()
+	n.sessions.hangUp() // before the calls of clients end: supervisors then know that these may come back
 	n.cancel()
 	n.registry.closeConns()
 	n.unix.hangUp()

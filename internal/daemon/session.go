@@ -233,6 +233,11 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 		return nil, err
 	}
 	s.mu.Lock()
+	if s.n.isStopping() { // sessions.hangUp may have passed by this one
+		s.mu.Unlock()
+		c.Close()
+		return nil, code.New(code.NoDaemon, "node %q is stopping", s.n.cfg.Name)
+	}
 	s.client = c
 	s.followConnection()
 	s.mu.Unlock()

@@ -56,12 +56,17 @@ func (t *sessions) open(make bool) error {
 }
 
 func (t *sessions) close() {
+	t.hangUp()
+	t.dir.Close()
+}
+
+// hangUp closes the connections to all supervisors. A node that stops makes no others.
+func (t *sessions) hangUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.byName {
 		s.hangUp()
 	}
-	t.dir.Close()
 }
 
 // find returns the session of that name, with an error unless c may use it.

@@ -99,6 +99,11 @@ func (s *supervisor) signal(r SignalRequest) (Signalled, error) {
 	defer s.forkMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.signalLocked(r)
+}
+
+// signalLocked signals programs. forkMu and mu are held.
+func (s *supervisor) signalLocked(r SignalRequest) (Signalled, error) {
 	n, begins := 0, false
 	var bad error
 	for _, p := range s.programs {

@@ -14,13 +14,23 @@ import (
 type lease struct {
 	holders int         // attending calls
 	expiry  *time.Timer // runs while there is no holder
+	expires time.Time   // when it is to fire: a timer that was reset may have fired just before
+}
+
+// letRun lets the lease expire after a time. The supervisor's mu is held.
+func (l *lease) letRun(after time.Duration) {
+	l.expires = time.Now().Add(after)
+	l.expiry.Reset(after)
 }
 
 // lease returns the lease of a group, and makes one that expires after a time. mu is held.
 func (s *supervisor) lease(group uint32, expires time.Duration) *lease {
 	l := s.leases[group]
 	if l == nil {
-		l = &lease{expiry: time.AfterFunc(expires, func() { s.expire(group) })}
+		l = &lease{
+			expiry:  time.AfterFunc(expires, func() { s.expire(group) }),
+			expires: time.Now().Add(expires),
+		}
 		s.leases[group] = l
 	}
 	return l
@@ -43,7 +53,7 @@ func (s *supervisor) attendGroup(ctx context.Context, from *nodeproto.Conn, grou
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if l.holders--; l.holders == 0 {
-			l.expiry.Reset(expires)
+			l.letRun(expires)
 		}
 	}()
 	select {
@@ -55,24 +65,21 @@ func (s *supervisor) attendGroup(ctx context.Context, from *nodeproto.Conn, grou
 }
 
 // expire kills the programs of a group that no client holds. It runs again until all have ended: a
-// program whose start is under way gets no signal yet.
+// program whose start is under way gets no signal yet. A client that attends again either finds its
+// programs killed or stops the expiry: it cannot come between the look at the lease and the signal.
 func (s *supervisor) expire(group uint32) {
-	s.mu.Lock()
-	l := s.leases[group]
-	held := l == nil || l.holders > 0 // a client has come while the timer fired
-	s.mu.Unlock()
-	if held {
-		return
-	}
-	_, _ = s.signal(SignalRequest{Group: group, Signal: int(syscall.SIGKILL)})
+	s.forkMu.Lock() // as in signal
+	defer s.forkMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.holders > 0 || s.leases[group] != l { // a client has come meanwhile
+	l := s.leases[group]
+	if l == nil || l.holders > 0 || time.Now().Before(l.expires) {
 		return
 	}
+	_, _ = s.signalLocked(SignalRequest{Group: group, Signal: int(syscall.SIGKILL)})
 	for _, p := range s.programs {
 		if p.Group == group && !p.Ended {
-			l.expiry.Reset(timeout.Orphaned)
+			l.letRun(timeout.Orphaned)
 			return
 		}
 	}
