@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/vmmc-go/vmmc/internal/doctor"
 	"github.com/vmmc-go/vmmc/internal/env"
+	"github.com/vmmc-go/vmmc/internal/mpilib"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/root"
 	"github.com/vmmc-go/vmmc/internal/serve"
@@ -19,7 +21,7 @@ import (
 
 func newDoctor() *cobra.Command {
 	var n doctor.Node
-	var rootDir string
+	var rootDir, program string
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor",
@@ -30,15 +32,26 @@ other nodes answer and what time they have, cgroups, the mounting of shares, and
 whether an installed C library fits the daemon.
 Give it the flags of this machine's vmmcd, and run it as its user.
 
+With --mpi it checks a program instead: which MPI library it was built for, which one
+serves it under "vmmc mpirun", and which libraries it lacks. The program does not run.
+
 Each line is ok, a warning (it works, but less well, or not for long) or failed.
 
 Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 		Example: `  vmmc doctor
   vmmc doctor --name n1 --root /var/lib/vmmc
   vmmc doctor --name n1 --hosts /etc/vmmc/vmmc-hosts.txt --certs /etc/vmmc/n1
+  vmmc doctor --mpi ./stencil
   vmmc doctor --json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if program != "" {
+				found, err := examineMPI(c.Context(), program)
+				if err != nil {
+					return serve.Flag("mpi", program, err)
+				}
+				return printFindings(c.OutOrStdout(), found, asJSON)
+			}
 			if n.Name == "" {
 				host, err := os.Hostname()
 				if err != nil {
@@ -68,8 +81,26 @@ Exit status: 0 nothing has failed, 1 something has, 2 it was called wrongly.`,
 	f.StringVar(&n.Certs, "certs", "", "`directory` with the node's certificate (default: the one in the root, if it is there)")
 	f.StringVar(&n.Socket, "socket", nodeproto.DefaultPath(), "`path` of the node's socket")
 	f.StringVar(&n.State, "state", "", "`directory` for what outlives the daemon (default: as for vmmcd)")
+	f.StringVar(&program, "mpi", "", "`program` to check instead of this machine")
 	jsonFlag(c, &asJSON)
 	return c
+}
+
+// examineMPI says which MPI library serves a program.
+func examineMPI(ctx context.Context, program string) ([]doctor.Finding, error) {
+	own, err := ownMPILibraries()
+	if err != nil {
+		return nil, err
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return nil, err
+	}
+	p, err := mpilib.Examine(ctx, path, own...)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.MPI(p, own), nil
 }
 
 // deadNodes finds nodes that do not run of the cluster on this machine that has the socket.

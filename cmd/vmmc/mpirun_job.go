@@ -110,6 +110,10 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 			_ = f.Close()
 		}
 	}()
+	library, err := m.librariesHere(ctx)
+	if err != nil {
+		return err
+	}
 	programs := make([]aloneProgram, len(m.ranks))
 	for rank, r := range m.ranks {
 		p := &programs[rank]
@@ -119,7 +123,7 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 				return serve.Flag("wdir", dir, err)
 			}
 		}
-		p.Dir, p.own = r.Program.Dir, slices.Concat(m.Env, r.Program.Env)
+		p.Dir, p.own = r.Program.Dir, slices.Concat(library, m.Env, r.Program.Env)
 		if !m.EnvNone {
 			p.Env = env.All()
 		}

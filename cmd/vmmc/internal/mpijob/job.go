@@ -30,6 +30,7 @@ type Job struct {
 	Programs []Program
 	Session  string
 	Label    bool
+	Verbose  bool // say which MPI library serves each program
 	Stdin    int  // the rank that has the tool's input, or NoStdin
 	NoKill   bool // the others go on when a rank fails
 	Env      []string
@@ -110,7 +111,7 @@ func (s setting) Set(text string) error {
 var aliases = map[string]string{
 	"n": "np", "H": "host", "f": "hostfile", "machinefile": "hostfile", "hosts": "host-list",
 	"perhost": "ppn", "wd": "wdir", "dir": "wdir", "x": "export", "l": "label",
-	"prepend-rank": "label", "s": "stdin", "h": "help",
+	"prepend-rank": "label", "v": "verbose", "s": "stdin", "h": "help",
 }
 
 // twoWords are the flags whose value may be two words, NAME VALUE.
@@ -126,6 +127,7 @@ func (j *Job) AddFlags(f *pflag.FlagSet, p *Program) {
 	f.StringVar(&j.mapBy, "map-by", BySlot, "`way` to map ranks: slot fills a node's slots before the next node's, node takes the nodes in turn, load takes the node with the least load for its slots")
 	f.StringVar(&j.bind, "bind-to", "none", "`processors` that a node's ranks are bound to: none, core for one each, or sets as 0,1+3,4-7")
 	f.BoolVarP(&j.Label, "label", "l", false, "put [RANK] before each line of output")
+	f.BoolVarP(&j.Verbose, "verbose", "v", false, "say which MPI library serves each program")
 	f.StringVar(&j.stdin, "stdin", "0", "`rank` that has standard input, or none; also -s")
 	f.BoolVar(&j.NoKill, "disable-auto-cleanup", false, "let the other ranks go on when one fails")
 	f.Var(setting{to: &j.env}, "genv", "set a `variable` for all programs: NAME=VALUE or NAME VALUE")
