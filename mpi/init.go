@@ -186,7 +186,7 @@ func (j *job) finalize(ctx context.Context) error {
 	if j.p != nil && j.over.CompareAndSwap(false, true) {
 		err = errors.Join(err, j.g.Leave(ctx), j.p.Close())
 		if j.launcher != nil {
-			err = errors.Join(err, j.launcher.Close())
+			err = errors.Join(err, j.launcher.Close(ctx))
 		}
 	}
 	return err

@@ -64,7 +64,7 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 		}
 		return errors.Join(err, o.undo(ctx, all))
 	}
-	p := &signalForwarder{a: a, session: m.Session, group: all[0].p.GetGroup()}
+	p := &signalForwarder{command: "vmmc mpirun", a: a, session: m.Session, group: all[0].p.GetGroup()}
 	m.kill = func(s syscall.Signal) { p.send(attending, s) }
 	for _, s := range early {
 		m.noteSignal(s, true)
@@ -137,13 +137,18 @@ func (m *mpiRun) startInSession(ctx context.Context, o *runOptions, at []*ask.No
 // attendGroup attends to a run group on a node: when all such calls have ended, also because this tool
 // was killed, the node ends the group.
 func attendGroup(ctx context.Context, n *ask.Node, session string, group uint32) {
-	const again = 100 * time.Millisecond
-	for ctx.Err() == nil {
+	// The first pauses are shorter than a lease: a node that stays away is asked less and less often.
+	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	for pause := shortest; ctx.Err() == nil; pause = min(2*pause, longest) {
+		began := time.Now()
 		_, err := n.Client.Attend(ctx, connect.NewRequest(&nodev1.AttendRequest{Session: session, Group: group}))
 		if err = ask.ErrorOf(n, err); errors.Is(err, code.NoSuchSession) || errors.Is(err, code.NoSuchProcess) {
 			return // or it is older than leases
 		}
-		timeout.Sleep(ctx, again)
+		if time.Since(began) > longest { // it attended
+			pause = shortest
+		}
+		timeout.Sleep(ctx, pause)
 	}
 }
 

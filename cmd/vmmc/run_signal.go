@@ -36,6 +36,7 @@ const harder = time.Second
 
 // signalForwarder are the signals that went to a run group.
 type signalForwarder struct {
+	command string // as which it tells the user
 	a       *ask.Cluster
 	session string
 	group   uint32
@@ -66,7 +67,7 @@ func (p *signalForwarder) passedAs(s os.Signal) syscall.Signal {
 	number, _ := s.(syscall.Signal)
 	as := p.next(number, time.Now())
 	if as != number {
-		fmt.Fprintf(os.Stderr, "vmmc run: %s again: passed on as %s\n", signalName(int(number)), signalName(int(as)))
+		fmt.Fprintf(os.Stderr, "%s: %s again: passed on as %s\n", p.command, signalName(int(number)), signalName(int(as)))
 	}
 	return as
 }
@@ -87,7 +88,7 @@ func (p *signalForwarder) send(ctx context.Context, as syscall.Signal) {
 			_, err := n.Client.Kill(ctx, connect.NewRequest(&nodev1.KillRequest{Session: p.session, Group: p.group, Signal: int32(as)}))
 			// Not all nodes have the session.
 			if err = ask.ErrorOf(n, err); err != nil && !ask.IsMissing(err) && !errors.Is(err, context.Canceled) {
-				fmt.Fprintf(os.Stderr, "vmmc run: pass %s on: %v\n", signalName(int(as)), err)
+				fmt.Fprintf(os.Stderr, "%s: pass %s on: %v\n", p.command, signalName(int(as)), err)
 			}
 		})
 	}

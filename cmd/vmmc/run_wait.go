@@ -89,7 +89,7 @@ func (o *runOptions) run(ctx context.Context, where *ask.Flags, told <-chan os.S
 		}
 		return 0, nil
 	}
-	p := &signalForwarder{a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
+	p := &signalForwarder{command: "vmmc run", a: a, session: o.request.GetSession(), group: all[0].p.GetGroup()}
 	over := make(chan struct{})
 	var passing sync.WaitGroup
 	out := newStreams(w, stderr)

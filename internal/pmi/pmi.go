@@ -4,12 +4,14 @@ package pmi
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -111,13 +113,20 @@ func (c *Client) Get(key string) (string, error) {
 }
 
 // Close tells the launcher that the rank ends in order, and ends the connection. Without it the
-// launcher ends the job when the rank ends.
-func (c *Client) Close() error {
+// launcher ends the job when the rank ends. If the launcher has not answered when ctx ends the
+// connection ends all the same, and the error is that of the context.
+func (c *Client) Close(ctx context.Context) error {
+	if f, is := c.rw.(interface{ SetDeadline(t time.Time) error }); is {
+		defer context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Now()) })()
+	}
 	answer := "finalize_ack"
 	if c.version == 2 {
 		answer = "finalize-response"
 	}
 	_, err := c.ask("finalize", answer)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
 	return errors.Join(err, c.rw.Close())
 }
 

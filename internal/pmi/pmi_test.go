@@ -2,6 +2,7 @@ package pmi_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -218,7 +219,7 @@ func exchange(conn net.Conn, rank, size int) error {
 	if v, err := c.Get("nosuch"); err == nil {
 		return fmt.Errorf("a key that no rank has put is %q", v)
 	}
-	return c.Close()
+	return c.Close(context.Background())
 }
 
 // scripted answers each command with the next of its texts, and then ends the connection.
@@ -290,7 +291,7 @@ func TestRefused(t *testing.T) {
 			_, err := c.Get("k")
 			return err
 		},
-		"finalize": func(c *pmi.Client) error { return c.Close() },
+		"finalize": func(c *pmi.Client) error { return c.Close(context.Background()) },
 	} {
 		for _, answer := range []string{"cmd=unknown rc=-1\n", "\n", ""} {
 			c, err := pmi.New(scripted(t, init1, name1, answer), 0)
@@ -342,7 +343,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		_, _ = c.Put("k", "v"), c.Fence()
 		_, _ = c.Get("k")
-		_ = c.Close()
+		_ = c.Close(context.Background())
 		if !rw.closed {
 			t.Error("the connection is open after Close")
 		}
@@ -369,4 +370,31 @@ func (r *replay) Write(b []byte) (int, error) { return len(b), nil }
 func (r *replay) Close() error {
 	r.closed = true
 	return nil
+}
+
+// A launcher that does not answer holds up the end of a rank only as long as its context.
+func TestSilentLauncher(t *testing.T) {
+	c, own := net.Pipe()
+	defer own.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		in := bufio.NewReader(own)
+		for _, answer := range []string{init1, name1} {
+			if _, err := in.ReadString('\n'); err == nil {
+				_, _ = io.WriteString(own, answer)
+			}
+		}
+		_, _ = in.ReadString('\n') // finalize
+		cancel()
+	}()
+	client, err := pmi.New(c, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+	if _, err := c.Write(nil); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("the connection is not closed: %v", err)
+	}
 }
