@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // acquire takes the consumer's lock.
@@ -186,16 +187,34 @@ func (c *Consumer[T]) takeByTurns(most int, take takeLane) (n int) {
 func (c *Consumer[T]) take(l *lane, dst []T) (n int) {
 	for n < len(dst) && c.hasValue(l) {
 		pair.At("get.seen")
-		at := c.offset(l.next)
-		copy(c.values.Bytes(dst[n:n+1]), l.own.Bytes()[at:at+c.value])
+		run := c.copyRun(l, dst[n:])
 		pair.At("get.copied")
-		n++
-		c.taken(l, 1)
+		n += run
+		c.taken(l, uint64(run))
 	}
 	if n > 0 {
 		c.acknowledgeRest(l)
 	}
 	return n
+}
+
+// copyRun copies values of a lane that has one, up to the end of the slots or the next
+// acknowledgement, and returns how many. It reads the slots' numbers without a [vmmc.Word] for each:
+// to make one takes longer than to copy a short value.
+func (c *Consumer[T]) copyRun(l *lane, dst []T) int {
+	most := min(uint64(len(dst)), c.slots-l.next&(c.slots-1), c.quarter()-(l.next-l.acked))
+	lane, at, number := l.own.Bytes(), c.offset(l.next), c.number(l.next)
+	to := c.values.Bytes(dst[:most])
+	for n := 1; ; n++ {
+		copy(to, lane[at:at+c.value])
+		if n == int(most) {
+			return n
+		}
+		to, at = to[c.value:], at-c.slot
+		if shm.Word(lane, at+c.slot-wordSize).Load() != number {
+			return n
+		}
+	}
 }
 
 // taken goes on behind n values that were copied, and acknowledges each quarter of the slots.
