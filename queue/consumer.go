@@ -35,6 +35,7 @@ type Consumer[T any] struct {
 	sem       *semaphore.Semaphore // The consumer's lock. It guards the lanes, and what follows.
 	one       []T                  // one value, which must not lie on a stack
 	firstLane int                  // the lane where the next get begins
+	fetches   uint64               // how many values sharings have taken out of the queue
 	ready     func() bool          // anyReady
 	ended     bool                 // reports whether a get has returned ErrEnd: then all do, but for values that a Shared gives back
 
@@ -57,10 +58,12 @@ type Consumer[T any] struct {
 	losses   atomic.Int32 // len(untold): a get looks at it without mu. Stored under mu.
 	// Dropped lanes that Close is to close again. Guarded by mu.
 	unclosed []*lane
-	shared   []*Shared[T] // Guarded by mu.
+	// told is the loss that the last look for one has found, if it was in untold. Guarded by mu.
+	told   *LostError
+	shared []*Shared[T] // Guarded by mu.
 	// Values that a sharing has given back: gets return them before all others. Guarded by mu. A get
 	// looks at their number without mu; it is stored under mu.
-	returned     []Taken[T]
+	returned     []unfinished[T]
 	returnedSize atomic.Int32
 	// The last wait's context, and one that ends with it and with Close. Guarded by mu.
 	from, waiting context.Context //nolint:containedctx // see above

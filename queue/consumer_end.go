@@ -64,12 +64,13 @@ func (c *Consumer[T]) endError() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.told = nil
 	switch {
 	case len(c.untold) > 0:
-		e := c.untold[0]
+		c.told = c.untold[0]
 		c.untold = c.untold[1:]
 		c.losses.Store(int32(len(c.untold)))
-		return e
+		return c.told
 	case c.finished < c.opts.total:
 		return nil
 	case len(c.lost) > 0:
@@ -77,6 +78,19 @@ func (c *Consumer[T]) endError() error {
 	}
 	c.ended = true
 	return fmt.Errorf("%s: %w", c.op(), ErrEnd)
+}
+
+// tellAgain has the next get tell of a loss, if the last one has told of it for the first time, and
+// the program has not seen that. The caller holds the consumer's lock.
+func (c *Consumer[T]) tellAgain(lost *LostError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if lost == nil || lost != c.told {
+		return
+	}
+	c.told = nil
+	c.untold = slices.Insert(c.untold, 0, lost)
+	c.losses.Store(int32(len(c.untold)))
 }
 
 // Replace lets another producer dial in place of one that was lost, of which a get has told. The

@@ -4,7 +4,7 @@ import "slices"
 
 // giveBack has the next gets return values that a sharing has taken, before all others. It returns
 // false if the consumer is closed.
-func (c *Consumer[T]) giveBack(vs []Taken[T]) bool {
+func (c *Consumer[T]) giveBack(vs []unfinished[T]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed.Load() {
@@ -13,7 +13,9 @@ func (c *Consumer[T]) giveBack(vs []Taken[T]) bool {
 	if len(vs) == 0 {
 		return true
 	}
-	c.returned = slices.Concat(vs, c.returned) // those that are left came later
+	// Values that another sharing has given back may be earlier or later ones.
+	c.returned = slices.Concat(vs, c.returned)
+	sortByNumber(c.returned)
 	c.returnedSize.Store(int32(len(c.returned)))
 	if c.stop != nil { // no message wakes a get that waits
 		c.stop()
@@ -26,7 +28,7 @@ func (c *Consumer[T]) giveBack(vs []Taken[T]) bool {
 func (c *Consumer[T]) hasReturned() bool { return c.returnedSize.Load() > 0 }
 
 // takeReturned takes up to n values that were given back. The caller holds the consumer's lock.
-func (c *Consumer[T]) takeReturned(n int) []Taken[T] {
+func (c *Consumer[T]) takeReturned(n int) []unfinished[T] {
 	if !c.hasReturned() {
 		return nil
 	}
@@ -40,6 +42,13 @@ func (c *Consumer[T]) takeReturned(n int) []Taken[T] {
 	}
 	c.returnedSize.Store(int32(len(c.returned)))
 	return vs
+}
+
+// nextFetch numbers a value that a sharing takes out of the queue. The caller holds the consumer's
+// lock.
+func (c *Consumer[T]) nextFetch() uint64 {
+	c.fetches++
+	return c.fetches
 }
 
 func (c *Consumer[T]) addShared(s *Shared[T]) {

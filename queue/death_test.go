@@ -344,7 +344,7 @@ func TestLargePutGivenUp(t *testing.T) {
 // Producers that are killed while they put, and replaced, lose and repeat nothing of what came
 // before.
 func TestProducersKilledAndReplaced(t *testing.T) {
-	const producers, kills = 4, 16
+	const producers, kills = 8, 16
 	for _, w := range deathWays {
 		t.Run(w.name, func(t *testing.T) {
 			nodes, c := w.start(t, queue.Slots(32))

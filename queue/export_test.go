@@ -134,6 +134,16 @@ func (s *Shared[T]) Waiters() int {
 	return len(s.waiters)
 }
 
+// Ended is closed when the sharing's pump is to end.
+func (s *Shared[T]) Ended() <-chan struct{} { return s.ctx.Done() }
+
+// Told is the loss that the last look for one has found for the first time, or nil.
+func (c *Consumer[T]) Told() *LostError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told
+}
+
 // Request sends a request as it is.
 func (t *Taker[T]) Request(ctx context.Context, request, finished, most uint64) error {
 	q := takeRequest{Request: request, Finished: finished, Most: most}

@@ -83,7 +83,6 @@ type Shared[T any] struct {
 	waiters  []*takeWaiter[T]                   // In the order in which they came. Guarded by mu.
 	next     []unfinished[T]                    // Values for the next takers, by number. Guarded by mu.
 	atTakers int                                // How many values takers have not finished. Guarded by mu.
-	fetches  uint64                             // How many values were fetched. Guarded by mu.
 	lost     []*LostError                       // Guarded by mu.
 	// Why the queue gives no more values. It is nil again when the consumer may have some: see
 	// lookAgain. Guarded by mu.
@@ -99,7 +98,13 @@ type Shared[T any] struct {
 // unfinished is a value that was taken out of the queue and is not finished.
 type unfinished[T any] struct {
 	Taken[T]
-	number uint64 // in the order in which the values were taken out of the queue
+	// number is in the order in which the values were taken out of the queue, by whichever sharing. A
+	// value keeps it when it is given back.
+	number uint64
+}
+
+func sortByNumber[T any](vs []unfinished[T]) {
+	slices.SortFunc(vs, func(a, b unfinished[T]) int { return cmp.Compare(a.number, b.number) })
 }
 
 // takerState is what the host has of a taker. Guarded by Shared.mu.
@@ -214,7 +219,7 @@ func (s *Shared[T]) Unfinished() int {
 // Close ends the sharing: calls of the takers fail with [vmmc.ErrRevoked]. It leaves the queue's
 // consumer open, and gives it back the values that no taker has finished: the next gets return them,
 // or the next sharing gives them to its takers, in the order in which they were in the queue and
-// before all others. That holds for one sharing at a time. A taker of this sharing may have worked on
+// before all others. That holds for several sharings too. A taker of this sharing may have worked on
 // them. A range over [Consumer.All] that has come to the end does not get them. Errors: those of
 // [call.Server.Close].
 //
@@ -231,15 +236,12 @@ func (s *Shared[T]) Close() error {
 	for _, t := range s.takers {
 		s.takeBack(t, true)
 	}
-	var vs []Taken[T]
-	for _, v := range s.next {
-		vs = append(vs, v.Taken)
-	}
-	if s.c.giveBack(vs) {
+	n := len(s.next)
+	if s.c.giveBack(s.next) {
 		s.next = nil
 	}
 	s.mu.Unlock()
-	if len(vs) > 0 {
+	if n > 0 {
 		s.c.sharesLookAgain()
 	}
 	return nil
@@ -343,8 +345,7 @@ func (s *Shared[T]) takeBack(t *takerState[T], attempted bool) {
 			t.taken[i].Attempt--
 		}
 	}
-	s.next = append(s.next, t.taken...)
-	slices.SortFunc(s.next, func(a, b unfinished[T]) int { return cmp.Compare(a.number, b.number) })
+	s.addNext(t.taken)
 	s.atTakers -= len(t.taken)
 	t.taken = t.taken[:0]
 }
@@ -458,28 +459,30 @@ func (s *Shared[T]) fetch(n int) (int, error) {
 		}
 		n = s.c.takeByTurns(n, s.c.into(s.fetched[:n]))
 		for _, v := range s.fetched[:n] {
-			s.addNext(Taken[T]{Value: v})
+			s.next = append(s.next, unfinished[T]{Taken[T]{Value: v}, s.c.nextFetch()})
 		}
 		return n, nil
 	}
-	for _, v := range vs {
-		s.addNext(v)
-	}
+	s.addNext(vs)
 	return len(vs), nil
 }
 
-func (s *Shared[T]) addNext(v Taken[T]) {
-	s.fetches++
-	s.next = append(s.next, unfinished[T]{v, s.fetches})
+// addNext adds values to those for the next takers. The caller holds mu.
+func (s *Shared[T]) addNext(vs []unfinished[T]) {
+	s.next = append(s.next, vs...)
+	sortByNumber(s.next)
 }
 
-// noteError notes the error of a get. The caller holds mu.
+// noteError notes the error of a get. If the sharing closes, the consumer's next get tells of a
+// producer that was lost: no take does. The caller holds mu.
 func (s *Shared[T]) noteError(err error) {
-	if err == nil || s.ctx.Err() != nil {
+	if err == nil {
 		return
 	}
 	lost, ok := errors.AsType[*LostError](err)
 	switch {
+	case s.ctx.Err() != nil:
+		s.c.tellAgain(lost)
 	case !ok:
 		s.end = err
 	case !slices.Contains(s.lost, lost):

@@ -671,6 +671,106 @@ func TestShareClosedReturnsValues(t *testing.T) {
 	}
 }
 
+// Two sharings of one queue give their values back in the order in which these were in the queue,
+// whichever is closed first, and whichever had which.
+func TestSharesClosedReturnValuesInOrder(t *testing.T) {
+	const otherName = "n1/other takers"
+	for first := range 2 {
+		t.Run(fmt.Sprint("sharing ", first, " first"), func(t *testing.T) {
+			nodes, c := ways[0].start(t)
+			other, err := queue.Share(within(t), c, otherName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shs := []*queue.Shared[item]{newShared(t, c), other}
+			q := dial(t, nodes[0].Open(t))
+			const n = 12
+			put(t, q, items(1, 0, n)...)
+			// 4 values are returned once, so that a sharing also gives back what it has got back.
+			for round := range 2 {
+				var ks []*queue.Taker[item]
+				for i := range n / 2 { // by turns
+					k, err := queue.DialTaker[item](within(t), nodes[0].Open(t), []string{takersName, otherName}[i%2])
+					if err != nil {
+						t.Fatal(err)
+					}
+					ks = append(ks, k)
+					if v, err := k.Take(within(t)); err != nil || v.Value != newItem(1, uint32(i)) {
+						t.Fatalf("round %d: value %d, %v, want %d", round, v.Value.N, err, i)
+					}
+				}
+				for _, k := range []int{first, 1 - first} {
+					if err := shs[k].Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, k := range ks {
+					_ = k.Close()
+				}
+				if round == 0 {
+					if shs[1], err = queue.Share(within(t), c, otherName); err != nil {
+						t.Fatal(err)
+					}
+					shs[0] = newShared(t, c)
+				}
+			}
+			for i := range uint32(n) {
+				if v := get(t, c); v != newItem(1, i) {
+					t.Fatalf("value %d, want %d", v.N, i)
+				}
+			}
+			if err := q.Close(within(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The consumer is told of a producer that was lost if the sharing that has found it is just closing.
+func TestShareClosedTellsOfALostProducer(t *testing.T) {
+	nodes, c := ways[0].start(t, queue.Producers(2))
+	sh := newShared(t, c)
+	p := nodes[0].Open(t)
+	put(t, dial(t, p), newItem(1, 0))
+	k := dialTaker(t, nodes[0].Open(t))
+	takes(t, k, 1, 0)
+	lives := dial(t, nodes[0].Open(t)) // without it the queue would end with the loss
+	var once sync.Once
+	closed := make(chan error, 1)
+	steps.On(t, func(s string) {
+		if s == "share.got" && c.Told() != nil {
+			once.Do(func() {
+				go func() { closed <- sh.Close() }()
+				<-sh.Ended()
+			})
+		}
+	})
+	go func() { _, _ = k.Take(within(t)) }() // it ends with the sharing
+	eventually(t, "the take waits", func() bool { return sh.Waiters() == 1 })
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if n := len(sh.Lost()); n != 0 {
+		t.Errorf("the sharing tells of %d losses", n)
+	}
+	var lost *queue.LostError
+	if _, _, err := c.TryGet(); !errors.As(err, &lost) || lost.Values != 1 {
+		t.Fatalf("the consumer's get: %v", err)
+	}
+	if _, ok, err := c.TryGet(); ok || err != nil {
+		t.Errorf("the get after it: %v", err)
+	}
+	if !c.Replace(lost) {
+		t.Error("the loss cannot be replaced")
+	}
+	if err := lives.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A queue has not ended for its consumer while a sharing that is closed has given values back.
 func TestShareClosedAtTheEnd(t *testing.T) {
 	nodes, c := ways[0].start(t, queue.Producers(1))

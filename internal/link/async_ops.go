@@ -307,9 +307,8 @@ func (b *backlog) opDone(d *deferredOp) {
 // cancel completes the operations of an import that has ended, but for one that a worker is running.
 // They stay listed until the worker or a waiter comes to them.
 func (b *backlog) cancel(ended *atomic.Bool) {
-	if !b.busy() {
-		return
-	}
+	// Without the lock busy could miss an operation: deferOp has found that the import has not ended,
+	// and counts the operation later.
 	b.mu.Lock()
 	for i, d := range b.ops {
 		if d.ended != ended || d.done.Load() || i == 0 && b.hasWorker {
