@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -322,4 +323,35 @@ func TestDeferredCopiesOfAnEndedLink(t *testing.T) {
 		t.Error("another one was begun")
 	}
 	eventually(t, "the link is still listed", func() bool { return !c.a.deferredCopies.pending.Load() })
+}
+
+// The end of an import waits for a goroutine that is just deferring one of its operations: what that
+// has found not ended is deferred then, and canceled.
+func TestCancelBesideADeferral(t *testing.T) {
+	c := newCopier(t)
+	b := &c.out.backlog
+	ended := new(atomic.Bool)
+	d := &deferredOp{ended: ended, run: func(context.Context, *deferredOp) error { return nil }}
+	b.mu.Lock() // as deferOp, which has looked at ended
+	ended.Store(true)
+	canceled := make(chan struct{})
+	go func() {
+		defer close(canceled)
+		b.cancel(ended)
+	}()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	b.ops = append(b.ops, d)
+	b.deferredTotal.Add(1)
+	b.pending.Add(1)
+	b.mu.Unlock()
+	<-canceled
+	if !d.done.Load() || !errors.Is(d.err, ErrEnded) {
+		t.Errorf("an operation that was deferred beside the import's end is not over: %v", d.err)
+	}
+	b.startWorker() // removes it
+	if err := b.wait(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
 }
