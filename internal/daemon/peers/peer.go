@@ -18,6 +18,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/code"
 	"github.com/vmmc-go/vmmc/internal/daemon/systemlog"
 	"github.com/vmmc-go/vmmc/internal/daemon/users"
+	"github.com/vmmc-go/vmmc/internal/fairshare"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/sessionnodes"
@@ -370,9 +371,11 @@ var idempotent = map[string]bool{
 	nodev1connect.DirectoryServiceOwnedProcedure:       true,
 }
 
-// RoundTrip sends a request to the node. A reused connection may break because the node was
+// RoundTrip sends a request to the node. A request of a local user that asks the node waits meanwhile
+// (see [fairshare.MayWait]): here, so that none is overdue, whichever method asks. A reused connection may break because the node was
 // restarted since: an idempotent call is then repeated once on a new connection.
 func (t *peerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer fairshare.MayWait(r.Context())()
 	var kept atomic.Bool
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(i httptrace.GotConnInfo) { kept.Store(i.Reused) },
