@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -836,6 +837,65 @@ func TestManyAtOnce(t *testing.T) {
 	waits.Wait()
 	if len(tab.users) != 0 {
 		t.Errorf("%d users are left", len(tab.users))
+	}
+}
+
+// What a claim, a look-up and an end of a name cost does not depend on how many names and waiters there
+// are: they wake no waiter for another name, and use as much memory beside 10,000 names and 1,000 waiters
+// as beside 10 and 1.
+func TestFlat(t *testing.T) {
+	used := map[int]uint64{}
+	for _, n := range []int{10, 10_000} {
+		var tab Table
+		a := owner(1)
+		a.MostWaits = n
+		for i := range n {
+			hold(t, &tab, key(fmt.Sprint(i)), a, of(uint64(i)+1))
+		}
+		// The waiters look at names that are there, and that they may not have: so each look is counted.
+		ctx, stop := context.WithCancel(t.Context())
+		var waits sync.WaitGroup
+		var looks atomic.Int64
+		const each = 2 // before it is a waiter, and as one
+		for i := range n / 10 {
+			waits.Go(func() {
+				_, err := tab.Wait(ctx, a, key(fmt.Sprint(i)), func(*Entry) error { looks.Add(1); return ErrAbsent })
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+		}
+		for looks.Load() < int64(each*n/10) {
+			runtime.Gosched()
+		}
+		round := func() {
+			e := hold(t, &tab, key("x"), a, of(1<<40))
+			if es := tab.Find(key("x")); len(es) != 1 || es[0] != e {
+				t.Fatal("not found")
+			}
+			if err := tab.Withdraw(t.Context(), a, key("x"), 1<<40); err != nil {
+				t.Fatal(err)
+			}
+			hold(t, &tab, key("x"), a, of(1<<40))
+			tab.EndExport(a, 1<<40)
+		}
+		round()
+		var before, after runtime.MemStats
+		const rounds = 100
+		runtime.ReadMemStats(&before)
+		for range rounds {
+			round()
+		}
+		runtime.ReadMemStats(&after)
+		used[n] = (after.TotalAlloc - before.TotalAlloc) / rounds
+		if got := looks.Load(); got != int64(each*n/10) {
+			t.Errorf("%d waiters for other names looked %d times while names came and went", n/10, got-int64(each*n/10))
+		}
+		stop()
+		waits.Wait()
+	}
+	if used[10_000] > 2*used[10]+1024 {
+		t.Errorf("a round uses %d bytes beside 10,000 names, and %d beside 10", used[10_000], used[10])
 	}
 }
 
