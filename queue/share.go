@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/call"
@@ -87,6 +88,7 @@ type Shared[T any] struct {
 	// Why the queue gives no more values. It is nil again when the consumer may have some: see
 	// lookAgain. Guarded by mu.
 	end     error
+	closing atomic.Bool // Takers get neither values nor the queue's end: Close ends their calls.
 	closed  bool        // Close has taken all values back. Guarded by mu.
 	fetched [maxTaken]T // Guarded by mu.
 
@@ -225,7 +227,12 @@ func (s *Shared[T]) Unfinished() int {
 //
 // Experimental: it may change in any release.
 func (s *Shared[T]) Close() error {
+	// The server's end ends one taker after the other: else the values of the first would go to those
+	// whose calls are still there.
+	s.closing.Store(true)
 	if err := s.server.Close(); err != nil {
+		s.closing.Store(false)
+		s.lookAgain()
 		return fmt.Errorf("end the sharing of queue %s: %w", strconv.Quote(s.c.name), err)
 	}
 	s.stop()
@@ -302,7 +309,7 @@ func (s *Shared[T]) begin(
 	if len(s.next) == 0 && len(s.waiters) == 0 && s.end == nil {
 		s.tryFetch(most)
 	}
-	if len(s.next) > 0 { // then no take waits
+	if len(s.next) > 0 && !s.closing.Load() { // then no take waits
 		s.give(t, most, a)
 		return nil, nil
 	}
@@ -375,6 +382,9 @@ func (s *Shared[T]) endSleep() {
 // match gives values to the takes that wait. If some are left it has the pump look for more. The
 // caller holds mu.
 func (s *Shared[T]) match() {
+	if s.closing.Load() {
+		return
+	}
 	for len(s.waiters) > 0 && len(s.next) > 0 {
 		w := s.waiters[0]
 		s.waiters = slices.Delete(s.waiters, 0, 1)
