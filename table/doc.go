@@ -60,7 +60,7 @@
 //
 // A [Replica] is a copy in another process, for which the owner does nothing: the replica gets the
 // owner's log of changes, and then the buckets of those keys. Readers open it under a name of its
-// own. It is asynchronous: no Put waits for it. A look-up in it finds a whole value that the key
+// own. It is asynchronous: no Put waits for it, unless it confirms (below). A look-up in it finds a whole value that the key
 // had in the table some time ago, and later look-ups of the key none older. [Replica.Behind] says
 // how many changes it has not applied yet; while there are none it looks for some every millisecond
 // ([Every]).
@@ -68,6 +68,22 @@
 // When the owner has ended, [Replica.Promote] makes the replica a table that this process owns. It
 // has all changes that were made before Behind was 0. Of later ones it may have some and not
 // others: changes of different keys reach a replica in no order.
+//
+// # Replicas that confirm
+//
+// A table with [AwaitReplicas] makes each Put and Delete wait until so many replicas have the change;
+// these are made with [Confirm]. When the change returns nil, each of these replicas has it, and with it
+// all earlier changes. So if the owner dies then, a program that promotes the replica with the most
+// changes, or the only one, loses none that had returned.
+//
+// A replica that dies, or whose link ends, counts no more. If too few are left, changes wait for another
+// one, which first copies the table. A replica that is stopped holds up changes if no other one makes up
+// the number, until it goes on or its link ends. The wait ends with the context, too: the error is
+// [ErrUnconfirmed] then, the table has the change, and replicas get it when they can. Readers may find a
+// value before it is confirmed. A replica that comes back after its end is made anew by [Replicate].
+//
+// A replica that can confirm no more has ended ([Replica.Done]). The processes that may open the table
+// may confirm ([Permit]): a false replica may confirm what it has not.
 //
 // # Memory
 //
@@ -78,8 +94,9 @@
 // # Use
 //
 // All methods may be called concurrently, also in notification handlers, but for New, Open, Rejoin
-// and Close. Changes of one table happen one at a time. On one node Put, Delete and Get allocate
-// nothing.
+// and Close; changes of a table with AwaitReplicas fail there with [vmmc.ErrNotInHandler]. Changes of one
+// table happen one at a time. On one node Put, Delete and Get allocate nothing, but for changes of a
+// table with AwaitReplicas.
 //
 // Experimental: this package may change in any release.
 package table
@@ -89,7 +106,7 @@ package table
 //   - layout: layout.go
 //   - changes: Table.put and Table.remove in table.go
 //   - look-ups: source.attempt in reader.go
-//   - replicas: Table.note in table.go, replica.go
+//   - replicas: Table.note in table.go, replica.go; those that confirm: confirm.go
 //   - which types keys and values may have: types.go; the hash: hash.go
 //
 // The model is docs/models/table.pml.

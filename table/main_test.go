@@ -18,6 +18,8 @@ var steps testutil.Steps
 func TestMain(m *testing.M) {
 	pair.Step = steps.At
 	vmmctest.Role("owner", own)
+	vmmctest.Role("confirmed owner", ownConfirmed)
+	vmmctest.Role("confirming", confirmUntilKilled)
 	vmmctest.Main(m)
 }
 

@@ -9,10 +9,12 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/call"
 	"github.com/vmmc-go/vmmc/internal/pair"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
@@ -35,6 +37,10 @@ type Replica[K comparable, V any] struct {
 	stop    context.CancelCauseFunc
 	stopped chan struct{} // Closed when the replica follows no more, and err is set.
 	err     error
+
+	confirmer *confirmer // nil: it confirms nothing
+	appliedMu sync.Mutex
+	applied   chan struct{} // Closed and replaced when count has changed. Guarded by appliedMu.
 }
 
 // Every is how often a replica looks for changes while there are none; without it that is every
@@ -58,8 +64,12 @@ func Replicate[K comparable, V any](
 	}
 	o := options{every: time.Millisecond}
 	err := o.apply(opts)
-	if err == nil && o.every <= 0 {
+	switch {
+	case err != nil:
+	case o.every <= 0:
 		err = fmt.Errorf("a look for changes every %v: it must be positive", o.every)
+	case o.awaits:
+		err = errors.New("the option AwaitReplicas is for owners")
 	}
 	if err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
@@ -71,7 +81,7 @@ func Replicate[K comparable, V any](
 	s := from.source.Load()
 	r := &Replica[K, V]{
 		from: from, source: s, every: o.every, pending: map[uint32]bool{},
-		buf: make([]byte, s.bucket), stopped: make(chan struct{}),
+		buf: make([]byte, s.bucket), stopped: make(chan struct{}), applied: make(chan struct{}),
 	}
 	r.own = &Table[K, V]{typed: from.typed, geometry: s.geometry, seed: s.seed, p: p, name: name}
 	if err := r.own.export(&o); err != nil {
@@ -81,11 +91,18 @@ func Replicate[K comparable, V any](
 	if err = r.copyAll(ctx); err == nil {
 		err = r.own.e.PublishAs(ctx, name)
 	}
+	if err == nil && o.confirms {
+		r.confirmer = &confirmer{wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		r.confirmer.client, err = call.Dial[confirmRequest, confirmAnswer](ctx, p, o.confirm, call.Slots(1))
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", op, err), r.own.Close(), from.Close())
 	}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	go r.follow()
+	if r.confirmer != nil {
+		go r.confirm()
+	}
 	return r, nil
 }
 
@@ -121,10 +138,25 @@ func (r *Replica[K, V]) follow() {
 			return
 		case more:
 		case len(r.pending) > 0:
-			timeout.Sleep(r.ctx, min(r.every, retryPause))
+			r.sleep(min(r.every, retryPause))
 		default:
-			timeout.Sleep(r.ctx, r.every)
+			r.sleep(r.every)
 		}
+	}
+}
+
+// sleep waits until it is time to look for changes, or the owner says that there are some.
+func (r *Replica[K, V]) sleep(d time.Duration) {
+	if r.confirmer == nil {
+		timeout.Sleep(r.ctx, d)
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-r.confirmer.wake:
+	case <-timer.C:
+	case <-r.ctx.Done():
 	}
 }
 
@@ -170,7 +202,7 @@ func (r *Replica[K, V]) applyChanges(ctx context.Context) (more bool, err error)
 		return false, err
 	}
 	if len(r.pending) == 0 {
-		r.count.Store(count)
+		r.setCount(count)
 	}
 	if !full || count != before {
 		r.passes = 0
@@ -178,6 +210,25 @@ func (r *Replica[K, V]) applyChanges(ctx context.Context) (more bool, err error)
 		return false, errBroken
 	}
 	return more, nil
+}
+
+// setCount notes how many changes the replica has.
+func (r *Replica[K, V]) setCount(count uint64) {
+	r.appliedMu.Lock()
+	defer r.appliedMu.Unlock()
+	if r.count.Swap(count) != count {
+		close(r.applied)
+		r.applied = make(chan struct{})
+	}
+}
+
+// endConfirmer ends what confirms, whose context has ended.
+func (r *Replica[K, V]) endConfirmer() error {
+	if r.confirmer == nil {
+		return nil
+	}
+	<-r.confirmer.ended
+	return r.confirmer.client.Close()
 }
 
 // apply gets the homes that are pending, and makes the own ones the same. more reports whether it
@@ -430,10 +481,14 @@ func (r *Replica[K, V]) Done() <-chan struct{} { return r.stopped }
 func (r *Replica[K, V]) Err() error {
 	select {
 	case <-r.stopped:
-		return r.from.failed(context.Background(), r.source, r.err)
 	default:
 		return nil
 	}
+	if cause := context.Cause(r.ctx); errors.Is(r.err, errBusy) && !r.from.closed.Load() &&
+		!errors.Is(cause, context.Canceled) {
+		return cause // why it confirms no more
+	}
+	return r.from.failed(context.Background(), r.source, r.err)
 }
 
 // Promote makes the replica a table whose owner is this process, when its source has ended
@@ -453,7 +508,7 @@ func (r *Replica[K, V]) Promote() (*Table[K, V], error) {
 		}
 	}
 	r.stop(nil)
-	return r.own, r.from.Close()
+	return r.own, errors.Join(r.endConfirmer(), r.from.Close())
 }
 
 // Close ends the replica, as [Table.Close] does a table.
@@ -463,5 +518,5 @@ func (r *Replica[K, V]) Close() error {
 	err := r.from.Close() // first, so that Err is ErrClosed
 	r.stop(nil)
 	<-r.stopped
-	return errors.Join(err, r.own.Close())
+	return errors.Join(err, r.endConfirmer(), r.own.Close())
 }

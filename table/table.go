@@ -27,8 +27,16 @@ var ErrFull = errors.New("the table is full")
 type Option func(*options)
 
 type options struct {
-	export []vmmc.ExportOption
-	every  time.Duration // of a replica
+	export  []vmmc.ExportOption
+	permit  []vmmc.Permission // in export, too
+	permits bool              // reports whether permit says who may open the table
+	every   time.Duration     // of a replica
+
+	await    string // the name of AwaitReplicas
+	awaited  int    // its number
+	awaits   bool   // reports whether AwaitReplicas is there
+	confirm  string // the name of Confirm
+	confirms bool   // reports whether Confirm is there
 }
 
 // apply applies opts.
@@ -46,7 +54,10 @@ func (o *options) apply(opts []Option) error {
 //
 // Experimental: it may change in any release.
 func Permit(perms ...vmmc.Permission) Option {
-	return func(o *options) { o.export = append(o.export, vmmc.Permit(perms...)) }
+	return func(o *options) {
+		o.export = append(o.export, vmmc.Permit(perms...))
+		o.permit, o.permits = append(o.permit, perms...), true
+	}
 }
 
 // Table is a table of this process, which alone changes it.
@@ -68,6 +79,8 @@ type Table[K comparable, V any] struct {
 	unused []uint32 // overflow buckets that no home has
 	closed bool
 	count  uint64 // changes
+
+	confirmations *confirmations // nil: changes wait for no replica
 }
 
 // New makes a table with room for capacity entries and publishes it under a name, see
@@ -88,7 +101,15 @@ func New[K comparable, V any](
 		return nil, err
 	}
 	var o options
-	if err := o.apply(opts); err != nil {
+	err = o.apply(opts)
+	switch {
+	case err != nil:
+	case o.confirms:
+		err = errors.New("the option Confirm is for replicas")
+	case o.awaits && (o.awaited < 1 || o.awaited > maxReplicas):
+		err = fmt.Errorf("changes await %d replicas: at least 1, and at most %d", o.awaited, maxReplicas)
+	}
+	if err != nil {
 		return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadArg, Err: err}
 	}
 	t := &Table[K, V]{typed: types, p: p, name: name}
@@ -102,6 +123,12 @@ func New[K comparable, V any](
 	t.seed = [2]uint64{binary.NativeEndian.Uint64(b[:]), binary.NativeEndian.Uint64(b[8:])}
 	if err := t.export(&o); err != nil {
 		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	if o.awaits {
+		if t.confirmations, err = serveConfirmations(ctx, p, &o, t.seed); err != nil {
+			t.confirmations = nil
+			return nil, errors.Join(fmt.Errorf("%s: %w", op, err), t.Close())
+		}
 	}
 	if err := t.e.PublishAs(ctx, name); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -234,12 +261,15 @@ func (t *Table[K, V]) op(what string) string { return what + " table " + strconv
 
 // Put stores a value under a key, in place of the one that is there. When it returns, readers find
 // the new value; before that, they find either. Errors: [ErrFull] if the key is new and the table
-// has as many entries as it may, [vmmc.ErrClosed]. After an error the table is as it was.
+// has as many entries as it may, [vmmc.ErrClosed]. After an error the table is as it was, unless that
+// is [ErrUnconfirmed], which only a table with [AwaitReplicas] has.
 //
 // Experimental: it may change in any release.
 func (t *Table[K, V]) Put(ctx context.Context, k K, v V) error {
-	if ctx == nil {
-		return checkCall(ctx, t.op("put into"))
+	if ctx == nil || t.confirmations != nil {
+		if err := pair.CheckCall(ctx, t.op("put into")); err != nil {
+			return err
+		}
 	}
 	c := t.begin(k, 0)
 	defer t.pool.Put(c)
@@ -247,12 +277,20 @@ func (t *Table[K, V]) Put(ctx context.Context, k K, v V) error {
 	if err := t.lock("put into"); err != nil {
 		return err
 	}
-	defer t.mu.Unlock()
-	return t.put(t.keys.Of(&c.k), t.values.Of(&c.v))
+	err := t.put(t.keys.Of(&c.k), t.values.Of(&c.v))
+	count := t.count
+	t.mu.Unlock()
+	if err != nil || t.confirmations == nil {
+		return err
+	}
+	return t.confirmations.await(ctx, t.op("put into"), count)
 }
 
 // note logs a change of a home.
 func (t *Table[K, V]) note(home uint32) {
+	if t.confirmations != nil {
+		t.confirmations.begin(t.count + 1)
+	}
 	log := t.b[t.log:][:logSize]
 	binary.NativeEndian.PutUint32(log[homesLog+4*(t.count%logged):], home)
 	t.count++
@@ -264,6 +302,9 @@ func (t *Table[K, V]) note(home uint32) {
 	}
 	w.Swap(uint32(t.count))
 	pair.At("change.noted")
+	if t.confirmations != nil {
+		t.confirmations.note(t.count)
+	}
 }
 
 func (t *Table[K, V]) put(key, value []byte) error {
@@ -306,20 +347,28 @@ func (t *Table[K, V]) extend(p *place) {
 	p.before, p.b, p.h = p.b, b, h
 }
 
-// Delete removes a key, and reports whether it was there. Errors: [vmmc.ErrClosed].
+// Delete removes a key, and reports whether it was there. Errors: [vmmc.ErrClosed]; with true,
+// [ErrUnconfirmed], which only a table with [AwaitReplicas] has.
 //
 // Experimental: it may change in any release.
 func (t *Table[K, V]) Delete(ctx context.Context, k K) (bool, error) {
-	if ctx == nil {
-		return false, checkCall(ctx, t.op("delete from"))
+	if ctx == nil || t.confirmations != nil {
+		if err := pair.CheckCall(ctx, t.op("delete from")); err != nil {
+			return false, err
+		}
 	}
 	c := t.begin(k, 0)
 	defer t.pool.Put(c)
 	if err := t.lock("delete from"); err != nil {
 		return false, err
 	}
-	defer t.mu.Unlock()
-	return t.remove(t.keys.Of(&c.k)), nil
+	was := t.remove(t.keys.Of(&c.k))
+	count := t.count
+	t.mu.Unlock()
+	if !was || t.confirmations == nil {
+		return was, nil
+	}
+	return true, t.confirmations.await(ctx, t.op("delete from"), count)
 }
 
 // remove deletes a key. The hole is filled with an entry of the home's last bucket. That entry is
@@ -430,7 +479,7 @@ func (t *Table[K, V]) Len() int {
 // Experimental: it may change in any release.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		c := &call[K, V]{}
+		c := &callMemory[K, V]{}
 		for home := range t.homes {
 			for _, b := range t.entriesOf(home) {
 				copy(t.keys.Of(&c.k), b)
@@ -471,6 +520,11 @@ func (t *Table[K, V]) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed, t.n = true, 0
+	if t.confirmations != nil {
+		if err := t.confirmations.close(); err != nil {
+			return fmt.Errorf("%s: %w", t.op("close"), err)
+		}
+	}
 	err := t.e.Close()
 	if err == nil {
 		err = t.mem.Close()

@@ -23,8 +23,8 @@ type typed[K comparable, V any] struct {
 
 type span struct{ from, to uintptr }
 
-// call is the memory of one call, as neither keys nor values may lie on a stack.
-type call[K comparable, V any] struct {
+// callMemory is the memory of one call, as neither keys nor values may lie on a stack.
+type callMemory[K comparable, V any] struct {
 	k   K
 	v   V
 	buf []byte
@@ -105,10 +105,10 @@ func unnamed(t reflect.Type, at uintptr, spans []span) []span {
 }
 
 // begin returns memory for a call about a key.
-func (t *typed[K, V]) begin(k K, buf int) *call[K, V] {
-	c, ok := t.pool.Get().(*call[K, V])
+func (t *typed[K, V]) begin(k K, buf int) *callMemory[K, V] {
+	c, ok := t.pool.Get().(*callMemory[K, V])
 	if !ok {
-		c = &call[K, V]{}
+		c = &callMemory[K, V]{}
 	}
 	if len(c.buf) < buf {
 		c.buf = make([]byte, buf)
