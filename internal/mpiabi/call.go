@@ -1,0 +1,153 @@
+package mpiabi
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+)
+
+// call executes a call of C. Its error is an *mpi.Error, an mpi.Class or one of [fail].
+type call func(e *Env, a *arguments) error
+
+// entry is what is registered for a call.
+type entry struct {
+	f      call
+	always bool // It is legal before MPI_Init and after MPI_Finalize.
+}
+
+// entries are the registered calls by their names.
+var entries = map[string]entry{}
+
+// register sets the function of a call, and of its form with large counts.
+func register(name string, f call) { registerEntry(name, entry{f: f}) }
+
+// registerAlways is register of a call that is legal before MPI_Init and after MPI_Finalize.
+func registerAlways(name string, f call) { registerEntry(name, entry{f: f, always: true}) }
+
+func registerEntry(name string, en entry) {
+	if _, ok := numbers[name]; !ok {
+		panic("mpiabi: calls.txt has no prototype of " + name)
+	}
+	if _, ok := entries[name]; ok {
+		panic("mpiabi: two functions are registered for " + name)
+	}
+	entries[name] = en
+	if _, ok := numbers[name+"_c"]; ok {
+		entries[name+"_c"] = en
+	}
+}
+
+// Number is the number of a call, and -1 if there is none of the name.
+func Number(name string) int {
+	if number, ok := numbers[name]; ok {
+		return number
+	}
+	return -1
+}
+
+// Call executes a call, and returns its error code: 0 if it has succeeded. If it fails the error
+// handler of its communicator, window, file or session is called before. It never panics.
+func (e *Env) Call(number int, a Args) int32 {
+	if number < 0 || number >= len(prototypes) {
+		p := &prototype{name: fmt.Sprintf("MPI call %d", number)}
+		return e.raise(&arguments{nil, p}, fail("", errIntern, "calls.txt has no such call: the libraries are of different versions"))
+	}
+	p := prototypes[number]
+	if len(a) != len(p.params) {
+		return e.raise(&arguments{nil, p}, fail("", errIntern, "it has %d arguments, want %d: the libraries are of different versions", len(a), len(p.params)))
+	}
+	args := &arguments{a, p}
+	if err := e.run(args); err != nil {
+		return e.raise(args, err)
+	}
+	return errSuccess
+}
+
+// run executes a call. A panic is an internal error.
+func (e *Env) run(a *arguments) (err error) {
+	en, ok := entries[a.p.name]
+	if !ok {
+		return fail("", errUnsupp, "this library does not have the call yet")
+	}
+	if phase := e.phase.Load(); phase != phaseRunning && !en.always {
+		return errNotRunning(phase)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fail("", errIntern, "it has panicked, which is a fault of vmmc: report it: %v", r)
+		}
+	}()
+	return en.f(e, a)
+}
+
+// handled is an object that has an error handler.
+type handled interface {
+	// errhandler is the handle of the error handler.
+	errhandler() *atomic.Uint64
+	// describe names the object, and the rank.
+	describe() string
+	// self is the object's own handle.
+	self() Handle
+}
+
+// userHandler is an error handler of the program (MPI_Comm_create_errhandler and the like).
+type userHandler struct {
+	typ      string // the type of its objects: "MPI_Comm"
+	function uint64
+}
+
+// holder is the object whose error handler is called: that of the call, or otherwise MPI_COMM_SELF.
+func (e *Env) holder(a *arguments) handled {
+	if len(a.Args) == len(a.p.params) {
+		if i := a.p.handleParam("MPI_Comm"); i >= 0 {
+			if c, err := e.comm(a, i); err == nil {
+				return c
+			}
+		}
+		for _, typ := range []string{"MPI_Win", "MPI_File", "MPI_Session"} {
+			if i := a.p.handleParam(typ); i >= 0 {
+				if h, ok := lookup[handled](&e.handles, a.Handle(i)); ok {
+					return h
+				}
+			}
+		}
+	}
+	return &e.self
+}
+
+// fatal reports whether an error handler ends the job.
+func fatal(h Handle) bool { return h == errorsAreFatal || h == errorsAbort }
+
+// raise has the error handler called for the error of a call, and returns the error's code.
+func (e *Env) raise(a *arguments, err error) int32 {
+	code := classOf(err)
+	of := e.holder(a)
+	h := Handle(of.errhandler().Load())
+	switch {
+	case h == errorsReturn:
+	case fatal(h):
+		e.abort(1, fmt.Sprintf("%s: %s: errors are fatal there, so the job ends: set MPI_ERRORS_RETURN to have calls return them",
+			of.describe(), describe(a.p.name, err)))
+	default:
+		if user, ok := lookup[*userHandler](&e.handles, h); ok {
+			if failed := e.callHandler(user, of.self(), code); failed != nil {
+				e.abort(1, fmt.Sprintf("%s: %s: the error handler cannot be called, so the job ends: %v",
+					of.describe(), describe(a.p.name, err), failed))
+			}
+		}
+	}
+	return code
+}
+
+// callHandler calls an error handler of the program with the addresses of a handle and a code.
+func (e *Env) callHandler(user *userHandler, object Handle, code int32) error {
+	if e.config.Callback == nil {
+		return errNoCallback
+	}
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&object)
+	pin.Pin(&code)
+	e.config.Callback(user.function, address(&object), address(&code))
+	return nil
+}

@@ -1,0 +1,78 @@
+package mpiabi
+
+// Values of the standard's ABI.
+const (
+	procNull  = -3
+	undefined = -32766
+
+	inPlace         = 1
+	bufferAutomatic = 2
+
+	threadSingle     = 0
+	threadFunneled   = 1024
+	threadSerialized = 2048
+	threadMultiple   = 4096
+)
+
+// Handle is a handle of C: below firstDynamic one that the standard has named, and otherwise one of
+// the handle table.
+type Handle uint64
+
+// The handles that the standard has named.
+const (
+	commNull  Handle = 0x100
+	commWorld Handle = 0x101
+	commSelf  Handle = 0x102
+
+	errorsAreFatal Handle = 0x141
+	errorsReturn   Handle = 0x142
+	errorsAbort    Handle = 0x143
+
+	datatypeNull Handle = 0x200
+
+	firstDynamic Handle = 0x1000
+)
+
+// Error classes. A class is also the code of an error.
+const (
+	errSuccess   int32 = 0
+	errBuffer    int32 = 1
+	errCount     int32 = 2
+	errType      int32 = 3
+	errTag       int32 = 4
+	errComm      int32 = 5
+	errRank      int32 = 6
+	errRequest   int32 = 7
+	errRoot      int32 = 8
+	errGroup     int32 = 9
+	errOp        int32 = 10
+	errTopology  int32 = 11
+	errDims      int32 = 12
+	errArg       int32 = 13
+	errTruncate  int32 = 15
+	errOther     int32 = 16
+	errIntern    int32 = 17
+	errPending   int32 = 18
+	errAccess    int32 = 20
+	errAmode     int32 = 21
+	errBadFile   int32 = 23
+	errExists    int32 = 28
+	errFileInUse int32 = 29
+	errFile      int32 = 30
+	errInfoValue int32 = 33
+	errIO        int32 = 35
+	errKeyval    int32 = 36
+	errLockType  int32 = 37
+	errNotSame   int32 = 40
+	errNoSpace   int32 = 41
+	errNoFile    int32 = 42
+	errQuota     int32 = 44
+	errReadOnly  int32 = 45
+	errRMARange  int32 = 48
+	errRMASync   int32 = 50
+	errUnsupp    int32 = 55
+	errWin       int32 = 56
+	errAborted   int32 = 58
+	errSession   int32 = 60
+	errHandler   int32 = 61
+)
