@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 8
+#define VMMC_LAYOUT 11
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -111,6 +111,12 @@ enum {
     VMMCB_VIP_USER,        /* in: VI, 1 to set it, value; out: value */
     VMMCB_VIP_CHECK_NIC    /* in: NIC */
 };
+
+/*
+ * The operation of libmpi_abi. In: the call's number, the number of its arguments; data: the
+ * arguments, uint64_t each; out: the return code of MPI.
+ */
+enum { VMMCB_MPI = 512 };
 
 /* Flags of attributes. */
 #define VMMCB_VIP_WRITE 1u

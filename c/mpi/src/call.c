@@ -1,0 +1,23 @@
+/* The way of a call into Go. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "core.h"
+#include "vmmc.h"
+
+/*
+ * The arguments are copied into the record: the thread may leave the call by siglongjmp, and its
+ * stack is then not what Go reads. Without the Go part no error handler of MPI can run, so the
+ * process ends as MPI_ERRORS_ARE_FATAL would have it.
+ */
+int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n) {
+    struct vmmcp_call c = {
+        .op = VMMCB_MPI, .in = {number, n}, .data = args, .data_len = n * sizeof *args};
+    int code = vmmcp_call(&c);
+    if (code != 0) {
+        fprintf(stderr, "%s: libvmmc cannot run the call: %s\n", name, vmmc_ErrorStr(code));
+        fflush(NULL);
+        _exit(1);
+    }
+    return (int)(int64_t)c.out[0];
+}

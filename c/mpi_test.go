@@ -1,0 +1,96 @@
+//go:build linux && (amd64 || arm64)
+
+package c_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vmmc-go/vmmc/internal/testutil"
+	"github.com/vmmc-go/vmmc/vmmctest"
+)
+
+var mpiCompiled sync.Once
+
+// mpiProgram is a program in C that is linked with libmpi_abi alone, and the command vmmc.
+func mpiProgram(t *testing.T) (program, vmmc string) {
+	t.Helper()
+	build := testutil.CLibrary(t)
+	program, vmmc = filepath.Join(build, "mpiring"), filepath.Join(build, "mpivmmc")
+	mpiCompiled.Do(func() {
+		for _, c := range [][]string{
+			{
+				"gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Impi/include", "-o", program, "mpi/test/ring.c",
+				"-L" + build, "-lmpi_abi", "-Wl,-rpath," + build,
+			},
+			{"go", "build", "-o", vmmc, "../cmd/vmmc"},
+		} {
+			if out, err := exec.CommandContext(t.Context(), c[0], c[1:]...).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", c[0], err, out)
+			}
+		}
+	})
+	return program, vmmc
+}
+
+// mpirun runs the program with some ranks.
+func mpirun(t *testing.T, ranks string, args ...string) (string, error) {
+	t.Helper()
+	program, vmmc := mpiProgram(t)
+	c := exec.CommandContext(t.Context(), vmmc, append([]string{"mpirun", "-n", ranks, program}, args...)...)
+	c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), vmmctest.Nodes(t, 1)[0].Environ()...)
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// A program in C passes a number around.
+func TestMPIRing(t *testing.T) {
+	for ranks, want := range map[string]string{"1": "1 ranks, sum 1\n", "4": "4 ranks, sum 10\n"} {
+		if out, err := mpirun(t, ranks); err != nil || out != want {
+			t.Errorf("%s ranks: %v, printed %q, want %q", ranks, err, out, want)
+		}
+	}
+}
+
+// An error ends the job by default, and its line names the call and the rank.
+func TestMPIErrorsAreFatal(t *testing.T) {
+	out, err := mpirun(t, "2", "truncate")
+	if err == nil || !strings.Contains(out, "MPI_Recv") || !strings.Contains(out, "rank 1 of MPI_COMM_WORLD") {
+		t.Errorf("a message longer than the buffer: %v\n%s", err, out)
+	}
+}
+
+// What needs no other rank works without MPI_Init.
+func TestMPIAlone(t *testing.T) {
+	program, _ := mpiProgram(t)
+	if out, err := exec.CommandContext(t.Context(), program, "alone").CombinedOutput(); err != nil || string(out) != "alone ok\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The header is that of each language and standard.
+func TestMPIHeader(t *testing.T) {
+	const fragment = "#include <mpi.h>\n#include <mpi.h>\nMPI_Comm c = MPI_COMM_WORLD;\nint any = MPI_ANY_SOURCE;\n" +
+		"MPI_Comm_copy_attr_function *f = MPI_COMM_DUP_FN;\n"
+	for _, c := range []struct{ compiler, language, standard string }{
+		{"gcc", "c", "c89"},
+		{"gcc", "c", "gnu17"},
+		{"g++", "c++", "c++98"},
+		{"g++", "c++", "gnu++17"},
+	} {
+		t.Run(c.standard, func(t *testing.T) {
+			_, err := exec.LookPath(c.compiler)
+			testutil.Require(t, err == nil, "there is no "+c.compiler)
+			cmd := exec.CommandContext(t.Context(), c.compiler, "-x", c.language, "-std="+c.standard, "-Wall", "-Wextra",
+				"-Wpedantic", "-Werror", "-fsyntax-only", "-Impi/include", "-")
+			cmd.Stdin = strings.NewReader(fragment)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}

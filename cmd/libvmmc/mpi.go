@@ -1,0 +1,32 @@
+//go:build linux && cgo
+
+package main
+
+// #include "boundary.h"
+import "C"
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/vmmc-go/vmmc/internal/mpiabi"
+)
+
+// mpiEnv executes libmpi_abi's calls. It has no context: only the end of the job ends a call of MPI.
+var mpiEnv = sync.OnceValue(func() *mpiabi.Env { return mpiabi.New(mpiabi.Config{}) })
+
+// runMPI runs a call of MPI. The record has a copy of its arguments: C's thread may leave the call by
+// siglongjmp.
+func (l *library) runMPI(r *record) error {
+	n := uint64(r.in[1])
+	given := r.given()
+	if uint64(len(given)) != n*8 {
+		return fmt.Errorf("MPI call %d has %d bytes of arguments, want %d: libmpi_abi and libvmmc-go do not fit",
+			r.in[0], len(given), n*8)
+	}
+	args := make(mpiabi.Args, n)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(args))), n*8), given)
+	r.out[0] = C.uint64_t(mpiEnv().Call(int(r.in[0]), args))
+	return nil
+}
