@@ -93,6 +93,16 @@ func (a *arguments) setFlag(i int, v bool) error {
 	return a.setInt(i, 0)
 }
 
+// handleAt is the handle that an argument points to.
+func (a *arguments) handleAt(i int) (h Handle, err error) {
+	addr := a.Addr(i)
+	if addr == 0 {
+		return 0, fail(a.name(i), errArg, "it is NULL, want the address of a handle")
+	}
+	err = a.access(i, func() { h = *at[Handle](addr) })
+	return h, err
+}
+
 // setHandle stores a handle.
 func (a *arguments) setHandle(i int, h Handle) error {
 	addr := a.Addr(i)

@@ -122,9 +122,10 @@ func TestWrongArguments(t *testing.T) {
 	r := job(t, 1)[0]
 	world := uint64(commWorld)
 	buf := place(r.cMemory, make([]int32, 8)...)
-	out := place(r.cMemory, int32(0))
+	out := place(r.cMemory, int64(0))
 	foreign := uint64(r.handles.add(&datatype{name: "foreign", size: 4, extent: 4}))
 	page := forbidden(t)
+	tried := map[string]bool{}
 	for _, c := range []struct {
 		call string
 		args Args
@@ -147,6 +148,15 @@ func TestWrongArguments(t *testing.T) {
 		{"MPI_Comm_rank", Args{world, page}, errBuffer},
 		{"MPI_Comm_size", Args{0, out}, errComm},
 		{"MPI_Comm_size", Args{world, 0}, errArg},
+		{"MPI_Comm_dup", Args{foreign, out}, errComm},
+		{"MPI_Comm_dup", Args{world, 0}, errArg},
+		{"MPI_Comm_dup", Args{world, page}, errBuffer},
+		{"MPI_Comm_split", Args{world, neg(-1), 0, out}, errArg},
+		{"MPI_Comm_split", Args{uint64(commNull), 0, 0, out}, errComm},
+		{"MPI_Comm_free", Args{0}, errArg},
+		{"MPI_Comm_free", Args{page}, errBuffer},
+		{"MPI_Comm_free", Args{place(r.cMemory, commWorld)}, errComm},
+		{"MPI_Barrier", Args{uint64(commNull)}, errComm},
 		{"MPI_Send", Args{0, 1, 0x209, 0, 0, world}, errBuffer},
 		{"MPI_Send", Args{inPlace, 1, 0x209, 0, 0, world}, errBuffer},
 		{"MPI_Send", Args{page, 1, 0x209, 0, 0, world}, errBuffer},
@@ -165,6 +175,7 @@ func TestWrongArguments(t *testing.T) {
 		{"MPI_Recv", Args{buf, 1, 0x209, 0, neg(-5), world, 0}, errTag},
 		{"MPI_Recv_c", Args{buf, 1, 0x209, 0, 0, foreign, 0}, errComm},
 	} {
+		tried[strings.TrimSuffix(c.call, "_c")] = true
 		// A failure that no communicator has goes to MPI_COMM_SELF.
 		r.self.handler.Store(uint64(errorsReturn))
 		if code := r.call(c.call, c.args...); code != c.want {
@@ -173,6 +184,11 @@ func TestWrongArguments(t *testing.T) {
 	}
 	if *r.status != -1 || r.stderr.Len() > 0 {
 		t.Errorf("the job ends with status %d, %q: errors are returned here", *r.status, r.stderr)
+	}
+	for name := range entries {
+		if !tried[strings.TrimSuffix(name, "_c")] {
+			t.Errorf("%s is called with no wrong argument: give it a row", name)
+		}
 	}
 	for _, number := range []int{-1, len(prototypes)} {
 		if code := r.Call(number, nil); code != errIntern {

@@ -24,6 +24,58 @@ func init() {
 		}
 		return a.setInt(1, c.c.Size())
 	})
+	register("MPI_Comm_dup", func(e *Env, a *arguments) error {
+		return e.newComm(a, 1, func(c *comm) (*mpi.Comm, error) { return c.c.Dup(e.ctx) })
+	})
+	register("MPI_Comm_split", func(e *Env, a *arguments) error {
+		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.Split(e.ctx, a.Int(1), a.Int(2)) })
+	})
+	register("MPI_Comm_free", freeComm)
+	register("MPI_Barrier", func(e *Env, a *arguments) error {
+		c, err := e.comm(a, 0)
+		if err != nil {
+			return err
+		}
+		return c.c.Barrier(e.ctx)
+	})
+}
+
+// newComm makes a communicator of that of argument 0, and stores its handle where argument i points
+// to. It has the error handler of the one that it was made of.
+func (e *Env) newComm(a *arguments, i int, create func(c *comm) (*mpi.Comm, error)) error {
+	c, err := e.comm(a, 0)
+	if err != nil {
+		return err
+	}
+	// The call is a collective, so a wrong address must be found before.
+	if err := a.setHandle(i, commNull); err != nil {
+		return err
+	}
+	made, err := create(c)
+	if err != nil || made == nil {
+		return err
+	}
+	n := &comm{c: made}
+	n.handler.Store(c.handler.Load())
+	n.h = e.handles.add(n)
+	return a.setHandle(i, n.h)
+}
+
+// freeComm frees a communicator, and stores MPI_COMM_NULL in its handle.
+func freeComm(e *Env, a *arguments) error {
+	h, err := a.handleAt(0)
+	if err != nil {
+		return err
+	}
+	c, ok := lookup[*comm](&e.handles, h)
+	if !ok {
+		return fail(a.name(0), errComm, "%#x is no communicator that can be freed", uint64(h))
+	}
+	if err := c.c.Free(); err != nil {
+		return err
+	}
+	remove[*comm](&e.handles, h)
+	return a.setHandle(0, commNull)
 }
 
 // comm is a communicator.
