@@ -125,6 +125,8 @@ func TestWrongArguments(t *testing.T) {
 	out := place(r.cMemory, int64(0))
 	foreign := uint64(r.handles.add(&datatype{name: "foreign", size: 4, extent: 4}))
 	page := forbidden(t)
+	r.must("MPI_Comm_group", world, out)
+	group := uint64(*at[Handle](out))
 	tried := map[string]bool{}
 	for _, c := range []struct {
 		call string
@@ -157,6 +159,19 @@ func TestWrongArguments(t *testing.T) {
 		{"MPI_Comm_free", Args{page}, errBuffer},
 		{"MPI_Comm_free", Args{place(r.cMemory, commWorld)}, errComm},
 		{"MPI_Barrier", Args{uint64(commNull)}, errComm},
+		{"MPI_Comm_group", Args{foreign, out}, errComm},
+		{"MPI_Comm_group", Args{world, page}, errBuffer},
+		{"MPI_Group_size", Args{uint64(groupNull), out}, errGroup},
+		{"MPI_Group_rank", Args{foreign, out}, errGroup},
+		{"MPI_Group_incl", Args{uint64(groupEmpty), 1, buf, out}, errArg},
+		{"MPI_Group_incl", Args{group, 1, page, out}, errBuffer},
+		{"MPI_Group_incl", Args{group, 1, place(r.cMemory, int32(5)), out}, errRank},
+		{"MPI_Group_excl", Args{group, neg(-1), buf, out}, errArg},
+		{"MPI_Group_union", Args{group, foreign, out}, errGroup},
+		{"MPI_Group_intersection", Args{foreign, group, out}, errGroup},
+		{"MPI_Group_difference", Args{group, group, 0}, errArg},
+		{"MPI_Group_free", Args{0}, errArg},
+		{"MPI_Group_free", Args{place(r.cMemory, foreign)}, errGroup},
 		{"MPI_Send", Args{0, 1, 0x209, 0, 0, world}, errBuffer},
 		{"MPI_Send", Args{inPlace, 1, 0x209, 0, 0, world}, errBuffer},
 		{"MPI_Send", Args{page, 1, 0x209, 0, 0, world}, errBuffer},

@@ -24,6 +24,9 @@ const (
 	commWorld Handle = 0x101
 	commSelf  Handle = 0x102
 
+	groupNull  Handle = 0x108
+	groupEmpty Handle = 0x109
+
 	errorsAreFatal Handle = 0x141
 	errorsReturn   Handle = 0x142
 	errorsAbort    Handle = 0x143
