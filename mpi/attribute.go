@@ -230,11 +230,12 @@ func (c *Comm) removeAttributes() error {
 // Experimental: it may change in any release.
 func (c *Comm) Dup(ctx context.Context) (_ *Comm, err error) {
 	defer func() { err = c.raise(err) }()
-	d, err := c.dup(ctx)
+	const call = "MPI_Comm_dup"
+	d, err := c.dup(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.copyAttributes("MPI_Comm_dup", d); err != nil {
+	if err := c.copyAttributes(call, d); err != nil {
 		return nil, err
 	}
 	return d.like(c), nil

@@ -121,9 +121,8 @@ func (c *Comm) source(call string, ctx context.Context, source, tag int) (s engi
 	return s, true, nil
 }
 
-// dup is Dup without attributes.
-func (c *Comm) dup(ctx context.Context) (*Comm, error) {
-	const call = "MPI_Comm_dup"
+// dup is Dup without attributes. Errors name the call that needs it.
+func (c *Comm) dup(ctx context.Context, call string) (*Comm, error) {
 	if c.Inter() {
 		return c.splitInter(ctx, call, 0, c.rank, "dup")
 	}

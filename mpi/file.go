@@ -195,7 +195,7 @@ func FileOpen(ctx context.Context, c *Comm, name string, mode FileMode, given ma
 	if err := c.intra(call); err != nil {
 		return nil, err
 	}
-	own, err := c.dup(ctx)
+	own, err := c.dup(ctx, call)
 	if err != nil {
 		return nil, err
 	}

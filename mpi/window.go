@@ -110,7 +110,7 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 	w := &Win[T]{size: size, locked: map[int]LockType{}, seen: map[int]bool{}}
 	w.words = (size == 4 || size == 8) && t.Align() == size
 	w.integer = t.Kind() >= reflect.Int && t.Kind() <= reflect.Uintptr
-	if w.c, err = c.dup(ctx); err != nil {
+	if w.c, err = c.dup(ctx, call); err != nil {
 		return nil, err
 	}
 	w.c.SetName(c.Name() + " window")
@@ -283,6 +283,22 @@ func (w *Win[T]) Free(ctx context.Context) error {
 //
 // Experimental: it may change in any release.
 func (w *Win[T]) Values() []T { return w.own }
+
+// Name is the window's name, which its errors have too (MPI_Win_get_name). It is the communicator's
+// name and "window" unless SetName has given another one.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Name() string { return w.c.Name() }
+
+// SetName gives the window a name (MPI_Win_set_name). Other ranks do not learn of it.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) SetName(name string) { w.c.SetName(name) }
+
+// Group is the group of the window's ranks (MPI_Win_get_group).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Group() Group { return w.c.Group() }
 
 // live checks that a window is there.
 func (w *Win[T]) live(call string, ctx context.Context) error {

@@ -397,3 +397,34 @@ func (w *Win[T]) FlushAll(ctx context.Context) error {
 	}
 	return w.settle(ctx, call)
 }
+
+// FlushLocal returns when what this rank has begun in a rank's memory no longer uses buffers of the
+// program (MPI_Win_flush_local, chapter One-Sided Communications). Only calls with requests use them
+// after their return.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) FlushLocal(ctx context.Context, target int) error {
+	const call = "MPI_Win_flush_local"
+	f, err := w.target(call, ctx, target, 0, 0)
+	if f == nil {
+		return err
+	}
+	return f.drain(ctx, call)
+}
+
+// FlushLocalAll is FlushLocal of all ranks (MPI_Win_flush_local_all, chapter One-Sided
+// Communications).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) FlushLocalAll(ctx context.Context) error {
+	const call = "MPI_Win_flush_local_all"
+	if err := w.live(call, ctx); err != nil {
+		return err
+	}
+	for _, f := range w.ranks {
+		if err := f.drain(ctx, call); err != nil {
+			return err
+		}
+	}
+	return nil
+}

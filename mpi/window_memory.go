@@ -303,6 +303,14 @@ func (f *far) turn(ctx context.Context, call string) (func(), error) {
 
 // settle returns when all that was begun is over, and all puts are in place.
 func (f *far) settle(ctx context.Context, call string) error {
+	if err := f.drain(ctx, call); err != nil {
+		return err
+	}
+	return wrapMemory(call, f.data.fence(ctx))
+}
+
+// drain returns when all that was begun is over.
+func (f *far) drain(ctx context.Context, call string) error {
 	f.mu.Lock()
 	var idle chan struct{}
 	if f.open > 0 {
@@ -312,12 +320,10 @@ func (f *far) settle(ctx context.Context, call string) error {
 		idle = f.idle
 	}
 	f.mu.Unlock()
-	if idle != nil {
-		if err := await(ctx, call, idle); err != nil {
-			return err
-		}
+	if idle == nil {
+		return nil
 	}
-	return wrapMemory(call, f.data.fence(ctx))
+	return await(ctx, call, idle)
 }
 
 // await waits until a channel is closed.

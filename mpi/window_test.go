@@ -466,6 +466,15 @@ func TestWindowArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := w.Name(); got != c.Name()+" window" {
+		t.Errorf("the name is %q", got)
+	}
+	if w.SetName("halo"); w.Name() != "halo" || c.Name() == "halo" {
+		t.Errorf("the window is %q, and the communicator %q", w.Name(), c.Name())
+	}
+	if got := w.Group().Size(); got != 1 {
+		t.Errorf("the group has %d ranks", got)
+	}
 	one := []int64{1}
 	add := mpi.Sum[int64]()
 	for _, x := range []struct {
@@ -480,6 +489,7 @@ func TestWindowArguments(t *testing.T) {
 		{"wait without post", w.Wait(ctx), mpi.ErrRMASync},
 		{"no lock type", w.Lock(ctx, 0, 0), mpi.ErrLockType},
 		{"lock of no rank", w.Lock(ctx, mpi.LockShared, 1), mpi.ErrRank},
+		{"flush local without an epoch", w.FlushLocal(ctx, 0), mpi.ErrRMASync},
 		{"lock", w.Lock(ctx, mpi.LockShared, 0), 0},
 		{"lock twice", w.Lock(ctx, mpi.LockShared, 0), mpi.ErrRMASync},
 		{"a put", w.Put(ctx, one, 0, 3), 0},
@@ -495,6 +505,7 @@ func TestWindowArguments(t *testing.T) {
 		{"free", w.Free(ctx), 0},
 		{"free twice", w.Free(ctx), mpi.ErrWin},
 		{"a put to a freed one", w.Put(ctx, one, 0, 0), mpi.ErrWin},
+		{"flush local of a freed one", w.FlushLocalAll(ctx), mpi.ErrWin},
 	} {
 		if x.want == 0 && x.err != nil || x.want != 0 && !errors.Is(x.err, x.want) {
 			t.Errorf("%s: %v, want %v", x.what, x.err, x.want)
@@ -509,6 +520,28 @@ func TestWindowArguments(t *testing.T) {
 	if err := c.Finalize(ctx); err != nil {
 		t.Error(err)
 	}
+}
+
+// An error of what a collective does inside names the call that the program has made.
+func TestInnerErrorsNameTheCall(t *testing.T) {
+	each(t, job(t, ways[0], 2), func(ctx context.Context, c *mpi.Comm) error {
+		d, err := c.Dup(ctx)
+		if err != nil || c.Rank() == 0 { // it sends nothing, and so rank 1 waits
+			return err
+		}
+		ended, stop := context.WithCancel(ctx)
+		stop()
+		_, window := mpi.WinAllocate[int64](ended, d, 1)
+		_, file := mpi.FileOpen(ended, d, "never", mpi.ModeReadOnly, nil)
+		_, dup := d.Dup(ended)
+		for call, err := range map[string]error{"MPI_Win_allocate": window, "MPI_File_open": file, "MPI_Comm_dup": dup} {
+			var e *mpi.Error
+			if !errors.As(err, &e) || e.Call != call {
+				return fmt.Errorf("%s: %w", call, err)
+			}
+		}
+		return nil
+	})
 }
 
 // An accumulate whose context ends while it waits for an earlier one is over, and later ones still come
@@ -540,8 +573,10 @@ func TestAccumulateGivenUp(t *testing.T) {
 	ended, stop := context.WithCancel(ctx)
 	stop()
 	for what, err := range map[string]error{
-		"accumulate": w.Accumulate(ended, []int64{100}, 0, 0, mpi.Sum[int64]()),
-		"flush":      w.Flush(ended, 0),
+		"accumulate":      w.Accumulate(ended, []int64{100}, 0, 0, mpi.Sum[int64]()),
+		"flush":           w.Flush(ended, 0),
+		"flush local":     w.FlushLocal(ended, 0),
+		"flush local all": w.FlushLocalAll(ended),
 	} {
 		if !errors.Is(err, mpi.ErrCanceled) {
 			t.Errorf("%s: %v", what, err)
@@ -566,7 +601,7 @@ func TestAccumulateGivenUp(t *testing.T) {
 	if got := w.Values()[0]; got != 10 {
 		t.Errorf("the value is %d", got)
 	}
-	if err := errors.Join(w.Free(ctx), c.Finalize(ctx)); err != nil {
+	if err := errors.Join(w.FlushLocal(ctx, 0), w.FlushLocalAll(ctx), w.Free(ctx), c.Finalize(ctx)); err != nil {
 		t.Error(err)
 	}
 }
