@@ -35,11 +35,13 @@ import (
 // export with their next RDMA messages. The owner believes nothing that the peer says of its
 // operations.
 //
-// NIC.mu is held while an export is closed. So nothing that the NIC stores in the region can be lost
-// between the copy of the pages and their replacement, and no other call sees a region half closed. That
-// of each other NIC of the program that has a part of such a region registered is held too (lockToRevoke).
-// It holds up the NIC's other calls: by a fraction of a millisecond and about one for each MiB, and by ten
-// seconds at most where the daemon hangs.
+// The call that closes an export holds NIC.mu, and the mu of each other NIC of the program that has a
+// part of such a region registered (lockToRevoke). So nothing that these NICs store in the region is
+// lost between the copy of the pages and their replacement, and no other call sees a region half
+// closed. Other calls of these NICs wait meanwhile: for a fraction of a millisecond and about one for
+// each MiB, and for ten seconds at most where the daemon hangs. So does a call of any NIC that
+// registers a part of such a region. Other NICs do not wait, unless they close exports too: only one
+// call of the program does that at a time.
 
 // grantSize is the data of a GRANT: base address and size of the region, its handle, the export's id.
 const grantSize = 24
@@ -152,9 +154,19 @@ type nicSet struct {
 	mu   sync.Mutex
 	nics map[*NIC]struct{}
 
-	// revoking is held for writing by the one goroutine that has several NICs locked, and for reading
-	// while memory is registered. It is locked before any NIC.mu.
-	revoking sync.RWMutex
+	// revoking is held by the one goroutine that has several NICs locked. It is locked before any
+	// NIC.mu.
+	revoking sync.Mutex
+
+	// revoked is the memory that a call may be replacing the pages of, or nil. Guarded by mu, which is
+	// locked after NIC.mu.
+	revoked *revocation
+}
+
+// revocation is the memory of all regions that a NIC shares, while one call may take them away.
+type revocation struct {
+	regions [][]byte
+	over    chan struct{} // closed when the call has unlocked the NICs
 }
 
 func (s *nicSet) add(n *NIC) {
@@ -178,6 +190,54 @@ func (s *nicSet) list() []*NIC {
 	return slices.Collect(maps.Keys(s.nics))
 }
 
+// beginRevocation has NICs register no part of the regions until the returned function was called.
+// revoking is held.
+func (s *nicSet) beginRevocation(regions [][]byte) (end func()) {
+	r := &revocation{regions: regions, over: make(chan struct{})}
+	s.mu.Lock()
+	s.revoked = r
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		s.revoked = nil
+		s.mu.Unlock()
+		close(r.over)
+	}
+}
+
+// revocationOf returns the channel that is closed when the pages of data are not being replaced any
+// more, or nil if they are not now.
+func (s *nicSet) revocationOf(data []byte) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revoked == nil {
+		return nil
+	}
+	for _, region := range s.revoked.regions {
+		if overlap(region, data) {
+			return s.revoked.over
+		}
+	}
+	return nil
+}
+
+// lockToRegister locks mu for a call that registers data. It waits while another call may be replacing
+// the pages of data: that call has not locked this NIC, so what the NIC stored there would be lost.
+//
+// lockToRevoke names the memory before it looks for NICs that have it registered, and it locks each NIC
+// to look. So either it finds the new region, or this finds the memory named.
+func (n *NIC) lockToRegister(data []byte) {
+	for {
+		n.mu.Lock()
+		over := openNICs.revocationOf(data)
+		if over == nil {
+			return
+		}
+		n.mu.Unlock()
+		<-over
+	}
+}
+
 // lockToRevoke locks mu for a call that may take regions away. Where peers use regions directly it also
 // locks the other NICs that have the same memory registered, since what these store there while the pages
 // are replaced would be lost.
@@ -189,6 +249,11 @@ func (n *NIC) lockToRevoke() (unlock func()) {
 	n.mu.Unlock()
 	openNICs.revoking.Lock()
 	n.mu.Lock()
+	regions := make([][]byte, 0, len(n.shared))
+	for m := range n.shared {
+		regions = append(regions, m.data)
+	}
+	end := openNICs.beginRevocation(regions)
 	locked := []*NIC{n}
 	for _, o := range openNICs.list() {
 		if o == n {
@@ -204,6 +269,7 @@ func (n *NIC) lockToRevoke() (unlock func()) {
 		for _, o := range locked {
 			o.mu.Unlock()
 		}
+		end()
 		openNICs.revoking.Unlock()
 	}
 }
@@ -212,14 +278,19 @@ func (n *NIC) lockToRevoke() (unlock func()) {
 // locked.
 func (n *NIC) storesTo(shares *NIC) bool {
 	for _, m := range n.regions {
-		at := shm.Addr(m.data, 0)
 		for s := range shares.shared {
-			if begin := shm.Addr(s.data, 0); at < begin+uint64(len(s.data)) && begin < at+uint64(len(m.data)) {
+			if overlap(m.data, s.data) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// overlap reports whether a and b have memory in common. Neither is empty.
+func overlap(a, b []byte) bool {
+	atA, atB := shm.Addr(a, 0), shm.Addr(b, 0)
+	return atA < atB+uint64(len(b)) && atB < atA+uint64(len(a))
 }
 
 // revokes reports whether revoke would close the region's share. mu is held.

@@ -3,8 +3,10 @@ package via_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/vmmc-go/vmmc"
@@ -311,5 +313,59 @@ func TestRefusedRequestTakesNothingAway(t *testing.T) {
 	rdma(t, y, via.OpRDMAWrite, m.Remote(0), b.mem.Segment(0, 64))
 	if err := im.Err(); err != nil || y.Direct() != 1 {
 		t.Errorf("the healthy VI uses %d regions directly, want the same one: %v", y.Direct(), err)
+	}
+}
+
+// While a call takes regions of one NIC away, another NIC registers other memory, and that of the
+// regions only afterwards.
+func TestRegisterWhileRevoked(t *testing.T) {
+	a, b := start(t, ways[0])
+	const size = 1 << 16
+	m := a.region(t, size)
+	_, y := rdmaCouple(t, a, b, via.ReliableDelivery, true, true)
+	direct(t, y, m, b)
+	other := openIn(t, a.p, ways[0])
+	attr := via.MemoryAttributes{Tag: other.tag}
+	for _, part := range [][]byte{m.Bytes(), m.Bytes()[:1], m.Bytes()[size-1:]} {
+		var revoked atomic.Bool
+		begun, over := make(chan struct{}), make(chan error, 1)
+		a.WhileRevoking(func() {
+			go func() {
+				close(begun)
+				r, err := other.Register(part, attr)
+				if !revoked.Load() {
+					err = errors.Join(err, errors.New("registered while its pages may be replaced"))
+				}
+				if err == nil {
+					err = r.Deregister()
+				}
+				over <- err
+			}()
+			<-begun
+			elsewhere := make(chan error, 1)
+			go func() {
+				for range 1000 {
+					r, err := other.Register(make([]byte, size), attr)
+					if err == nil {
+						err = r.Deregister()
+					}
+					if err != nil {
+						elsewhere <- err
+						return
+					}
+				}
+				elsewhere <- nil
+			}()
+			select {
+			case err := <-elsewhere:
+				want(t, "register other memory", err, 0)
+			case <-within(t).Done():
+				t.Error("other memory is not registered while regions are taken away")
+			}
+			revoked.Store(true)
+		})
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -12,6 +12,12 @@ import (
 // Unmap has the links that the NIC makes later go by the stream.
 func (n *NIC) Unmap() { n.export = append(n.export, vmmc.Unmapped()) }
 
+// WhileRevoking calls f while the NIC is locked as for a call that takes regions away.
+func (n *NIC) WhileRevoking(f func()) {
+	defer n.lockToRevoke()()
+	f()
+}
+
 // Links is how many other NICs it is joined with.
 func (n *NIC) Links() int { return len(n.linkList()) }
 

@@ -29,6 +29,7 @@ func (n *NIC) linkTo(ctx context.Context, remote Address) (*link, error) {
 			return l, err
 		}
 		// A letterbox that was closed is not published any more. A process that is stopped may go on.
+		// The attempt has lasted staleTime, as only that makes an error errStale: no pause is needed.
 		pair.At("connect.stale")
 	}
 }

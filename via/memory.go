@@ -104,15 +104,13 @@ type Memory struct {
 // Experimental: it may change in any release.
 func (n *NIC) Register(data []byte, attr MemoryAttributes) (*Memory, error) {
 	const op = "register memory"
-	openNICs.revoking.RLock() // what is being replaced is not stored to by a NIC that it does not know of
-	defer openNICs.revoking.RUnlock()
-	n.mu.Lock()
+	if len(data) == 0 {
+		return nil, fail(op, ErrInvalidParameter, "the memory is empty")
+	}
+	n.lockToRegister(data)
 	defer n.mu.Unlock()
 	if n.closed {
 		return nil, errNICClosed(op)
-	}
-	if len(data) == 0 {
-		return nil, fail(op, ErrInvalidParameter, "the memory is empty")
 	}
 	if err := n.checkTag(attr.Tag, op); err != nil {
 		return nil, err
