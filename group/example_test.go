@@ -124,3 +124,14 @@ func check(err error) {
 		panic(err)
 	}
 }
+
+// Programs that were started apart make a group, once they have agreed on its description.
+func ExampleJoinAs() {
+	ctx := context.Background()
+	p, err := vmmc.Open(ctx)
+	check(err)
+	defer p.Close()
+	g, err := group.JoinAs(ctx, p, "1:0f1e2d3c4b5a69788796a5b4c3d2e1f0:n1*2,n2", 0)
+	check(err)
+	check(errors.Join(g.Barrier(ctx), g.Leave(ctx)))
+}

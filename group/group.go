@@ -77,6 +77,23 @@ func Join(ctx context.Context, p *vmmc.Process) (*Group, error) {
 	return joinAs(ctx, p, env.Get(nodeproto.GroupEnv), env.Get(nodeproto.RankEnv), env.Get(nodeproto.SizeEnv))
 }
 
+// JoinAs is [Join] of a group and a rank that the program names itself, rather than its environment. All
+// members give the same description, which has the form of VMMC_GROUP: "1:ID:n1*4,n2*3", where ID is 32
+// random hexadecimal digits. Process p is on the node that the description names for the rank. A
+// program may be a member of any number of such groups.
+//
+// Errors: those of Join. No node knows which programs are to be members. So a program that ends before
+// it has joined is no [MemberGoneError]: calls wait for it until their contexts end.
+//
+// Experimental: it may change in any release.
+func JoinAs(ctx context.Context, p *vmmc.Process, description string, rank int) (*Group, error) {
+	g, err := nodeproto.ParseGroup(description)
+	if err != nil {
+		return nil, &vmmc.Error{Op: "join the group", Code: vmmc.ErrBadConfig, Err: err}
+	}
+	return joinAs(ctx, p, description, strconv.Itoa(rank), strconv.Itoa(g.Size()))
+}
+
 // joinAs is Join with the values of the environment's variables.
 func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Group, error) {
 	const op = "join the group"

@@ -52,7 +52,10 @@ const (
 //
 // Experimental: they may change in any release.
 const (
-	ErrKeyval Class = iota + 201 // MPI_ERR_KEYVAL: it is nil, or freed
+	ErrKeyval  Class = iota + 201 // MPI_ERR_KEYVAL: it is nil, or freed
+	ErrPort                       // MPI_ERR_PORT: no process has the port open
+	ErrName                       // MPI_ERR_NAME: no port is published under the name
+	ErrService                    // MPI_ERR_SERVICE: the name is published already, or not by this process
 )
 
 var classNames = map[Class]string{
@@ -63,6 +66,7 @@ var classNames = map[Class]string{
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
 	ErrLockType: "ERR_LOCKTYPE", ErrKeyval: "ERR_KEYVAL", ErrRevoked: "ERR_REVOKED",
+	ErrPort: "ERR_PORT", ErrName: "ERR_NAME", ErrService: "ERR_SERVICE",
 
 	ErrFile: "ERR_FILE", ErrNoSuchFile: "ERR_NO_SUCH_FILE", ErrFileExists: "ERR_FILE_EXISTS",
 	ErrBadFile: "ERR_BAD_FILE", ErrFileInUse: "ERR_FILE_IN_USE", ErrAccess: "ERR_ACCESS",

@@ -84,6 +84,9 @@ type job struct {
 	last   *agreement
 	// over reports whether Finalize has ended the job.
 	over atomic.Bool
+
+	module string // that Init has got
+	bridges
 }
 
 // Init begins MPI, and returns the communicator of all ranks (MPI_Init_thread with
@@ -108,7 +111,7 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	j := &job{}
+	j := &job{module: o.module}
 	several := env.Get(nodeproto.GroupEnv) != ""
 	byPMI := false
 	if o.g == nil && !several {
@@ -161,7 +164,8 @@ func (j *job) endTogether(ctx context.Context) error {
 	return j.last.run(ctx)
 }
 
-// Finalize ends MPI (MPI_Finalize). It waits until all ranks have called it. Before, all messages
+// Finalize ends MPI (MPI_Finalize). It waits until all ranks have called it, and so have those of
+// other jobs that are connected with this one: see [Comm.Disconnect]. Before, all messages
 // must be received, and all requests waited for. After an error of the context call it again.
 //
 // Experimental: it may change in any release.
@@ -171,7 +175,7 @@ func (c *Comm) Finalize(ctx context.Context) error {
 		return fail(call, "ctx", ErrArg, "the context is nil")
 	}
 	attributes := errors.Join(c.j.self.removeAttributes(), c.j.world.removeAttributes())
-	err := c.j.finalize(ctx)
+	err := c.j.home().finalize(ctx)
 	if attributes != nil {
 		return &Error{Call: call, Class: ErrOther, Err: errors.Join(wrap(call, err), attributes)}
 	}
@@ -179,6 +183,9 @@ func (c *Comm) Finalize(ctx context.Context) error {
 }
 
 func (j *job) finalize(ctx context.Context) error {
+	if err := j.endBridges(ctx); err != nil {
+		return err
+	}
 	err := j.e.Finish(ctx, j.endTogether)
 	if err != nil && ctx.Err() != nil {
 		return err
@@ -189,5 +196,5 @@ func (j *job) finalize(ctx context.Context) error {
 			err = errors.Join(err, j.launcher.Close(ctx))
 		}
 	}
-	return err
+	return errors.Join(err, j.leaveNode())
 }

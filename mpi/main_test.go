@@ -55,7 +55,12 @@ var ways = []way{
 // the test.
 func job(t testing.TB, w way, size int) []*mpi.Comm {
 	t.Helper()
-	nodes := vmmctest.Nodes(t, w.nodes)
+	return jobOn(t, vmmctest.Nodes(t, w.nodes), w.module, size)
+}
+
+// jobOn is job on nodes that other jobs use, too.
+func jobOn(t testing.TB, nodes []*vmmctest.Node, module string, size int) []*mpi.Comm {
+	t.Helper()
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	var parts []string
@@ -84,7 +89,7 @@ func job(t testing.TB, w way, size int) []*mpi.Comm {
 	for rank, g := range gs {
 		wg.Go(func() {
 			var err error
-			if cs[rank], err = mpi.Init(within(t), mpi.WithGroup(ps[rank], g), mpi.WithModule(w.module)); err != nil {
+			if cs[rank], err = mpi.Init(within(t), mpi.WithGroup(ps[rank], g), mpi.WithModule(module)); err != nil {
 				t.Errorf("rank %d: %v", rank, err)
 			}
 		})

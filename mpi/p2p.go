@@ -339,7 +339,7 @@ func Waitany(ctx context.Context, rs ...*Request) (int, Status, error) {
 			inner[i] = r.r
 		}
 	}
-	i, err := engine.WaitAny(ctx, inner)
+	i, err := waitAnyOf(ctx, rs, inner)
 	switch {
 	case err != nil:
 		return Undefined, Status{}, wrap(call, err)
@@ -348,6 +348,54 @@ func Waitany(ctx context.Context, rs ...*Request) (int, Status, error) {
 	}
 	st, err := inner[i].Result()
 	return i, Status(st), rs[i].c.raise(wrap(rs[i].call, err))
+}
+
+// waitAnyOf is the engines' WaitAny, of requests of any number of engines: connected jobs have one for
+// each connection.
+func waitAnyOf(ctx context.Context, rs []*Request, inner []*engine.Request) (int, error) {
+	var one *job
+	several := false
+	for i, r := range inner {
+		if r != nil {
+			several = several || one != nil && one != rs[i].c.j
+			one = rs[i].c.j
+		}
+	}
+	if !several {
+		return engine.WaitAny(ctx, inner)
+	}
+	of := map[*job][]*engine.Request{}
+	for i, r := range inner {
+		if r == nil {
+			continue
+		}
+		j := rs[i].c.j
+		if of[j] == nil {
+			of[j] = make([]*engine.Request, len(inner))
+		}
+		of[j][i] = r
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	type end struct {
+		i   int
+		err error
+	}
+	ends := make(chan end, len(of))
+	for _, part := range of {
+		go func() {
+			i, err := engine.WaitAny(ctx, part)
+			ends <- end{i, err}
+		}()
+	}
+	first := <-ends
+	stop()
+	for range len(of) - 1 {
+		if e := <-ends; first.err != nil {
+			first = e
+		}
+	}
+	return first.i, first.err
 }
 
 // Waitsome waits until a request is over, and returns the indexes of all that are (MPI_Waitsome).
