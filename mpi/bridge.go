@@ -21,7 +21,8 @@ import (
 
 // bridges is what a job has to do with other jobs.
 type bridges struct {
-	of *job // of a bridge: the job of this rank
+	of     *job  // of a bridge: the job of this rank
+	parent *Comm // with the job that has spawned this one; set by Init
 
 	bmu sync.Mutex
 	// Guarded by bmu.

@@ -56,6 +56,7 @@ const (
 	ErrPort                       // MPI_ERR_PORT: no process has the port open
 	ErrName                       // MPI_ERR_NAME: no port is published under the name
 	ErrService                    // MPI_ERR_SERVICE: the name is published already, or not by this process
+	ErrSpawn                      // MPI_ERR_SPAWN: a program cannot be started, or has ended before Init
 )
 
 var classNames = map[Class]string{
@@ -66,7 +67,7 @@ var classNames = map[Class]string{
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
 	ErrLockType: "ERR_LOCKTYPE", ErrKeyval: "ERR_KEYVAL", ErrRevoked: "ERR_REVOKED",
-	ErrPort: "ERR_PORT", ErrName: "ERR_NAME", ErrService: "ERR_SERVICE",
+	ErrPort: "ERR_PORT", ErrName: "ERR_NAME", ErrService: "ERR_SERVICE", ErrSpawn: "ERR_SPAWN",
 
 	ErrFile: "ERR_FILE", ErrNoSuchFile: "ERR_NO_SUCH_FILE", ErrFileExists: "ERR_FILE_EXISTS",
 	ErrBadFile: "ERR_BAD_FILE", ErrFileInUse: "ERR_FILE_IN_USE", ErrAccess: "ERR_ACCESS",

@@ -147,6 +147,11 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	}
 	j.self = newComm(j, j.e.NewContext(), 0, []int{j.e.Rank()}, "MPI_COMM_SELF")
 	j.world = newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD")
+	if j.p != nil {
+		if err := j.joinParent(ctx); err != nil {
+			return nil, errors.Join(err, j.p.Close())
+		}
+	}
 	return j.world, nil
 }
 

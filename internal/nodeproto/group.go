@@ -18,6 +18,12 @@ const (
 	SizeEnv  = "VMMC_SIZE"  // how many there are
 )
 
+// What a rank of package mpi finds, too.
+const (
+	ParentEnv = "VMMC_MPI_PARENT" // of a job that another one has spawned: what connects it
+	AppNumEnv = "VMMC_MPI_APPNUM" // the number of its command, from 0 on
+)
+
 // MaxGroup bounds a group's text, in bytes.
 const MaxGroup = 16 << 10
 
