@@ -35,7 +35,7 @@ func (m *mpiRun) runInSession(ctx context.Context, hosts []mpijob.Host) error {
 	if err != nil {
 		return err
 	}
-	o.adapt = m.adapt
+	o.adapt, o.outlast = m.adapt, timeout.Restarted
 	o.ended, o.output = m.noteEnd, m.outputOf
 	over := make(chan struct{})
 	var beside sync.WaitGroup

@@ -95,7 +95,7 @@ func (a *inputSession) run(
 	}
 	var p *nodev1.Process
 	if err == nil && ctx.Err() == nil {
-		p, err = a.n.Wait(ctx, a.session, a.p.GetPid())
+		p, err = a.n.Wait(ctx, a.session, a.p.GetPid(), 0)
 	}
 	if why := context.Cause(ctx); why != nil {
 		err = why // which has ended the calls

@@ -33,13 +33,15 @@ type runOptions struct {
 	group   runGroup // with a count above 1
 	request *nodev1.RunRequest
 
-	// Set for a job of mpirun. adapt changes the request for process i, output says where its output
-	// goes, begun is called when it has been started, and ended when it has ended. grouped is told the
-	// run group before a second process is started.
-	adapt  func(i int, r *nodev1.RunRequest)
-	output func(i int) (to ask.Output, flush func() error)
-	begun  func(i int, s started)
-	ended  func(i, status int)
+	// Set for a job of mpirun. outlast is how long a node may be away once the programs run. adapt
+	// changes the request for process i, output says where its output goes, begun is called when it has
+	// been started, and ended when it has ended. grouped is told the run group before a second process
+	// is started.
+	outlast time.Duration
+	adapt   func(i int, r *nodev1.RunRequest)
+	output  func(i int) (to ask.Output, flush func() error)
+	begun   func(i int, s started)
+	ended   func(i, status int)
 
 	grouped func(group uint32)
 }
@@ -241,7 +243,7 @@ func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (sta
 	for i, s := range all {
 		if o.ended != nil { // what it has printed may take longer
 			waiting.Go(func() {
-				p, err := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
+				p, err := s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid(), o.outlast)
 				if err != nil || p.GetLost() {
 					o.ended(i, endUnknown)
 					return
@@ -257,13 +259,13 @@ func (o *runOptions) wait(ctx context.Context, all []started, out *streams) (sta
 			case len(all) > 1:
 				to, flush = out.lined(fmt.Sprintf("%s.%d", s.n.Name, s.p.GetPid()), false)
 			}
-			lost, err := s.n.CopyLog(ctx, o.request.GetSession(), s.p.GetPid(), ask.CopyOptions{Follow: true, Attended: s.followed, Tail: -1}, to)
+			lost, err := s.n.CopyLog(ctx, o.request.GetSession(), s.p.GetPid(), ask.CopyOptions{Follow: true, Attended: s.followed, Tail: -1, Outlast: o.outlast}, to)
 			_ = flush() // which has said it
 			var p *nodev1.Process
 			var werr error
 			// it would say the same
 			if !errors.Is(err, code.Unreachable) && !errors.Is(err, code.NoSuchSession) {
-				p, werr = s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid())
+				p, werr = s.n.Wait(ctx, o.request.GetSession(), s.p.GetPid(), o.outlast)
 			}
 			mu.Lock()
 			defer mu.Unlock()

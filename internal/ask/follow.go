@@ -22,6 +22,8 @@ type CopyOptions struct {
 	Follow   bool // until the process has ended
 	Attended bool // as it comes: the process was started with follow
 	Tail     int  // the last so many lines; negative: all
+	// Outlast is how long the node may be away, as while its daemon is started again: it is asked on.
+	Outlast time.Duration
 }
 
 // Lost is output of a process that is not kept, and was not copied.
@@ -70,11 +72,11 @@ func (n *Node) CopyLog(
 		if o.Follow && last == nil {
 			r.TimeoutNs = int64(timeout.Control / 2)
 		}
-		a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.ReadLogResponse], error) {
+		a, err := outlasting(ctx, n, o.Outlast, func(ctx context.Context) (*connect.Response[nodev1.ReadLogResponse], error) {
 			return n.Client.ReadLog(ctx, connect.NewRequest(r))
 		})
 		if err != nil {
-			return lost, ErrorOf(n, err)
+			return lost, err
 		}
 		m := a.Msg
 		known = known || m.GetApart()
@@ -188,19 +190,37 @@ func (n *Node) Now(ctx context.Context, session string, pid uint32) (*nodev1.Pro
 	return a.Msg.GetProcess(), nil
 }
 
-// Wait returns when a process has ended.
-func (n *Node) Wait(ctx context.Context, session string, pid uint32) (*nodev1.Process, error) {
+// Wait returns when a process has ended. The node may be away for a time, 0 for none, as in
+// [CopyOptions].
+func (n *Node) Wait(ctx context.Context, session string, pid uint32, outlast time.Duration) (*nodev1.Process, error) {
 	for {
-		a, err := within(ctx, func(ctx context.Context) (*connect.Response[nodev1.WaitResponse], error) {
+		a, err := outlasting(ctx, n, outlast, func(ctx context.Context) (*connect.Response[nodev1.WaitResponse], error) {
 			return n.Client.Wait(ctx, connect.NewRequest(&nodev1.WaitRequest{Session: session, Pid: pid, TimeoutNs: int64(timeout.Control / 2)}))
 		})
 		if err != nil {
-			return nil, ErrorOf(n, err)
+			return nil, err
 		}
 		if p := a.Msg.GetProcess(); p.GetEnded() {
 			return p, nil
 		}
 	}
+}
+
+// outlasting asks a question, and asks it again while the node is away, until it has been away for a
+// time. The question changes nothing at the node. The error is one of this program's.
+func outlasting[T any](ctx context.Context, n *Node, outlast time.Duration, f func(context.Context) (T, error)) (T, error) {
+	const again = 100 * time.Millisecond
+	for began := time.Now(); ; {
+		v, err := within(ctx, f)
+		if err = ErrorOf(n, err); err == nil || !isAway(err) || time.Since(began) > outlast || !timeout.Sleep(ctx, again) {
+			return v, err
+		}
+	}
+}
+
+// isAway reports whether an error says that a node has not answered, or has been lost meanwhile.
+func isAway(err error) bool {
+	return errors.Is(err, code.Unreachable) || errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.NoDaemon)
 }
 
 // within bounds one question of many: a node that is cut off does not say so.

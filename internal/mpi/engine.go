@@ -26,6 +26,7 @@ const (
 type Engine struct {
 	p          *vmmc.Process
 	g          *group.Group
+	ids        []vmmc.ProcessID // by rank; set by connect, empty in a job without a group
 	rank, size int
 	modules    []Module
 	gone       func(rank int, err error)
@@ -121,10 +122,11 @@ type peer struct {
 type offer struct {
 	Version uint32
 	Forced  uint32
+	PID     uint32 // of the process, on the rank's node
 	IDs     [len(moduleNames)]uint32
 }
 
-const version = 3
+const version = 4
 
 // Options are those of an engine.
 type Options struct {
@@ -220,6 +222,9 @@ func (e *Engine) uses(rank int, c choice) int {
 // connect connects this rank to all others.
 func (e *Engine) connect(ctx context.Context, chosen choice) error {
 	mine := offer{Version: version, Forced: chosen.code()}
+	if e.size > 1 {
+		mine.PID = uint32(e.p.ID().PID)
+	}
 	for rank := range e.size {
 		pr := &peer{e: e, rank: rank}
 		e.peers = append(e.peers, pr)
@@ -249,6 +254,10 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 		if a, ok := m.(Awaiter); ok && mine.IDs[i] != 0 {
 			e.awaiters = append(e.awaiters, &awaiter{Awaiter: a, wakeUp: make(chan struct{}, 1)})
 		}
+	}
+	e.ids = make([]vmmc.ProcessID, e.size)
+	for rank, o := range all {
+		e.ids[rank] = vmmc.ProcessID{Node: e.g.Node(rank), PID: vmmc.PID(o.PID)}
 	}
 	errs := make([]error, e.size)
 	room := make(chan struct{}, 16)
@@ -284,11 +293,7 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 
 func (e *Engine) connectTo(ctx context.Context, rank, module int, o offer) error {
 	pr := e.peers[rank]
-	id, err := e.g.Member(ctx, rank)
-	if err != nil {
-		return err
-	}
-	pr.name = id.String()
+	pr.name = e.ids[rank].String()
 	pr.module = e.modules[module].Name()
 	port, err := e.modules[module].Connect(ctx, rank, o.IDs[module], pr)
 	if err != nil {
@@ -327,9 +332,15 @@ func (e *Engine) Node(rank int) vmmc.NodeID {
 // Process is the process of this rank, nil in a job without a group.
 func (e *Engine) Process() *vmmc.Process { return e.p }
 
-// Import imports a buffer of a rank.
+// Import imports a buffer of a rank. It is that of the group, but for the import of the rank's block
+// by which the group finds its process: at the start that would be an import more for each pair of
+// ranks.
 func (e *Engine) Import(ctx context.Context, rank int, id uint32) (*vmmc.Import, error) {
-	return e.g.Import(ctx, rank, id)
+	im, err := e.p.Import(ctx, e.ids[rank].Node, e.ids[rank].PID, id)
+	if errors.Is(err, vmmc.ErrNoSuchProcess) || errors.Is(err, vmmc.ErrPeerGone) {
+		err = fmt.Errorf("%w: %w", group.MemberGoneError{Rank: rank}, err)
+	}
+	return im, err
 }
 
 // GroupGone is the error of a group with a rank that is gone, or nil.

@@ -67,7 +67,7 @@ func (m *ringModule) Offer() (uint32, error) {
 
 // Connect imports the block of a rank.
 func (m *ringModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error) {
-	im, err := m.e.g.Import(ctx, rank, id)
+	im, err := m.e.Import(ctx, rank, id)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func (m *viaModule) open() (err error) {
 
 // Connect imports the presence of a rank. The connection is made when it is first needed.
 func (m *viaModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error) {
-	im, err := m.e.g.Import(ctx, rank, id)
+	im, err := m.e.Import(ctx, rank, id)
 	if err != nil {
 		return nil, err
 	}
