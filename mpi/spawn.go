@@ -406,8 +406,8 @@ func (j *job) joinParent(ctx context.Context) error {
 // Experimental: it may change in any release.
 func (c *Comm) Parent() *Comm { return c.j.home().parent }
 
-// AppNum is the number of this program's command in the Spawn, or in the line of "vmmc mpirun" with ":",
-// that has started it, from 0 on, and Undefined otherwise (MPI_APPNUM).
+// AppNum is the number of this program's command in the Spawn that has started it, from 0 on, and
+// Undefined otherwise (MPI_APPNUM).
 //
 // Experimental: it may change in any release.
 func (c *Comm) AppNum() int {

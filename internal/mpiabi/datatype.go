@@ -1,6 +1,8 @@
 package mpiabi
 
 import (
+	"math"
+
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/mpi"
 )
@@ -139,4 +141,4 @@ func (e *Env) items(a *arguments, i int) (items, error) {
 }
 
 // maxBytes bounds the memory of a call: addresses of programs have 47 bits.
-const maxBytes = 1 << 47
+const maxBytes = min(1<<47, math.MaxInt)
