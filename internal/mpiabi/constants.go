@@ -28,8 +28,8 @@ const (
 	groupEmpty Handle = 0x109
 
 	errorsAreFatal Handle = 0x141
-	errorsReturn   Handle = 0x142
-	errorsAbort    Handle = 0x143
+	errorsAbort    Handle = 0x142
+	errorsReturn   Handle = 0x143
 
 	datatypeNull Handle = 0x200
 
