@@ -44,8 +44,10 @@ const (
 // A replica that confirms calls the owner (package call) with the count of changes that it has. The
 // owner answers when it has more.
 type confirmRequest struct {
-	Seed  [2]uint64 // the table's, which no other table has
-	Count uint64
+	Seed   [2]uint64 // the table's, and its replicas'
+	Export uint32    // of the table that is replicated: a replica of a replica has another log
+	PID    uint32    // of its process
+	Count  uint64
 }
 
 type confirmAnswer struct{ Count uint64 }
@@ -53,7 +55,7 @@ type confirmAnswer struct{ Count uint64 }
 // confirmations is what an owner has of the replicas that confirm.
 type confirmations struct {
 	need   int
-	seed   [2]uint64
+	source confirmRequest // what those of this table say, but for the count
 	server *call.Server
 
 	mu      sync.Mutex
@@ -66,10 +68,10 @@ type confirmations struct {
 
 // serveConfirmations begins to serve replicas.
 func serveConfirmations(
-	ctx context.Context, p *vmmc.Process, o *options, seed [2]uint64,
+	ctx context.Context, p *vmmc.Process, o *options, source confirmRequest,
 ) (*confirmations, error) {
 	c := &confirmations{
-		need: o.awaited, seed: seed,
+		need: o.awaited, source: source,
 		counts: map[context.Context]uint64{}, changed: make(chan struct{}),
 	}
 	opts := []call.ServeOption{
@@ -85,8 +87,8 @@ func serveConfirmations(
 
 // serve is a call of a replica. It returns when the owner has changes that the replica has not.
 func (c *confirmations) serve(ctx context.Context, q *confirmRequest, a *confirmAnswer) error {
-	if q.Seed != c.seed {
-		return errors.New("the replica is of another table")
+	if q.Seed != c.source.Seed || q.Export != c.source.Export || q.PID != c.source.PID {
+		return errors.New("the replica is of another table, or of a replica of this one")
 	}
 	if err := c.confirm(ctx, q.Count); err != nil {
 		return err
@@ -203,10 +205,15 @@ type confirmer struct {
 	ended  chan struct{} // Closed when it confirms no more.
 }
 
+// confirms says whose changes a replica of the source confirms.
+func (s *source) confirms() confirmRequest {
+	return confirmRequest{Seed: s.seed, Export: s.im.ID(), PID: uint32(s.im.Exporter().PID)}
+}
+
 // confirm confirms what the replica has, again and again.
 func (r *Replica[K, V]) confirm() {
 	defer close(r.confirmer.ended)
-	q, a := confirmRequest{Seed: r.source.seed}, confirmAnswer{}
+	q, a := r.source.confirms(), confirmAnswer{}
 	for {
 		pair.At("confirm.sent")
 		r.appliedMu.Lock()

@@ -74,7 +74,7 @@
 // A table with [AwaitReplicas] makes each Put and Delete wait until so many replicas have the change;
 // these are made with [Confirm]. When the change returns nil, each of these replicas has it, and with it
 // all earlier changes. So if the owner dies then, a program that promotes the replica with the most
-// changes, or the only one, loses none that had returned.
+// changes ([Replica.Changes]), or the only one, loses none that had returned.
 //
 // A replica that dies, or whose link ends, counts no more. If too few are left, changes wait for another
 // one, which first copies the table. A replica that is stopped holds up changes if no other one makes up

@@ -29,6 +29,7 @@ type Replica[K comparable, V any] struct {
 	buf     []byte
 	pending map[uint32]bool // homes whose changes are not applied
 	seen    uint64          // the owner's count of changes, of which the others are applied
+	busy    bool            // the last look for changes could not get them, as the owner goes on changing the same
 	passes  int             // how many in succession had no room, while seen was the same
 
 	count   atomic.Uint64 // the owner's count of changes, of which all are applied
@@ -137,7 +138,7 @@ func (r *Replica[K, V]) follow() {
 			r.err = err
 			return
 		case more:
-		case len(r.pending) > 0:
+		case r.busy || len(r.pending) > 0:
 			r.sleep(min(r.every, retryPause))
 		default:
 			r.sleep(r.every)
@@ -171,7 +172,7 @@ func (r *Replica[K, V]) catchUp(ctx context.Context) (more bool, err error) {
 		return false, errBusy
 	}
 	more, err = r.applyChanges(ctx)
-	if errors.Is(err, errBusy) && ctx.Err() == nil {
+	if r.busy = errors.Is(err, errBusy) && ctx.Err() == nil; r.busy {
 		return false, nil
 	}
 	return more, err
@@ -450,6 +451,12 @@ func (s *source) attemptAll(
 	}
 }
 
+// Changes is how many changes of the owner the replica has, with all before them. Of the replicas of
+// an owner that has ended, the one with the most has all changes that were confirmed.
+//
+// Experimental: it may change in any release.
+func (r *Replica[K, V]) Changes() uint64 { return r.count.Load() }
+
 // Behind is how many changes of the owner are not in the replica yet. Errors: as [Reader.Get].
 //
 // Experimental: it may change in any release.
@@ -484,7 +491,7 @@ func (r *Replica[K, V]) Err() error {
 	default:
 		return nil
 	}
-	if cause := context.Cause(r.ctx); errors.Is(r.err, errBusy) && !r.from.closed.Load() &&
+	if cause := context.Cause(r.ctx); (errors.Is(r.err, errBusy) || errors.Is(r.err, vmmc.ErrCanceled)) && !r.from.closed.Load() &&
 		!errors.Is(cause, context.Canceled) {
 		return cause // why it confirms no more
 	}

@@ -125,7 +125,7 @@ func New[K comparable, V any](
 		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	if o.awaits {
-		if t.confirmations, err = serveConfirmations(ctx, p, &o, t.seed); err != nil {
+		if t.confirmations, err = serveConfirmations(ctx, p, &o, confirmRequest{Seed: t.seed, Export: t.e.ID(), PID: uint32(p.ID().PID)}); err != nil {
 			t.confirmations = nil
 			return nil, errors.Join(fmt.Errorf("%s: %w", op, err), t.Close())
 		}
@@ -347,8 +347,9 @@ func (t *Table[K, V]) extend(p *place) {
 	p.before, p.b, p.h = p.b, b, h
 }
 
-// Delete removes a key, and reports whether it was there. Errors: [vmmc.ErrClosed]; with true,
-// [ErrUnconfirmed], which only a table with [AwaitReplicas] has.
+// Delete removes a key, and reports whether it was there. Errors: [vmmc.ErrClosed];
+// [ErrUnconfirmed], which only a table with [AwaitReplicas] has: this deletion is not confirmed, or an
+// earlier one.
 //
 // Experimental: it may change in any release.
 func (t *Table[K, V]) Delete(ctx context.Context, k K) (bool, error) {
@@ -365,10 +366,11 @@ func (t *Table[K, V]) Delete(ctx context.Context, k K) (bool, error) {
 	was := t.remove(t.keys.Of(&c.k))
 	count := t.count
 	t.mu.Unlock()
-	if !was || t.confirmations == nil {
+	if t.confirmations == nil {
 		return was, nil
 	}
-	return true, t.confirmations.await(ctx, t.op("delete from"), count)
+	// Also if the key was not there: its deletion may not be confirmed.
+	return was, t.confirmations.await(ctx, t.op("delete from"), count)
 }
 
 // remove deletes a key. The hole is filled with an entry of the home's last bucket. That entry is
