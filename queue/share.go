@@ -306,7 +306,7 @@ func (s *Shared[T]) begin(
 	if most == 0 {
 		return nil, nil
 	}
-	if len(s.next) == 0 && len(s.waiters) == 0 && s.end == nil {
+	if len(s.next) == 0 && len(s.waiters) == 0 && s.end == nil && !s.closing.Load() {
 		s.tryFetch(most)
 	}
 	if len(s.next) > 0 && !s.closing.Load() { // then no take waits
@@ -491,7 +491,7 @@ func (s *Shared[T]) noteError(err error) {
 	}
 	lost, ok := errors.AsType[*LostError](err)
 	switch {
-	case s.ctx.Err() != nil:
+	case s.closing.Load() || s.ctx.Err() != nil:
 		s.c.tellAgain(lost)
 	case !ok:
 		s.end = err
@@ -522,7 +522,7 @@ func (s *Shared[T]) pump() {
 // pumpSome waits for values, and gives them to takes that wait. It returns false if none waits.
 func (s *Shared[T]) pumpSome() bool {
 	s.mu.Lock()
-	if len(s.waiters) == 0 || s.end != nil {
+	if len(s.waiters) == 0 || s.end != nil || s.closing.Load() {
 		s.mu.Unlock()
 		return false
 	}
@@ -572,7 +572,7 @@ func (s *Shared[T]) fetchForWaiters() context.Context {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sleeps = false
-	if len(s.waiters) == 0 || s.end != nil {
+	if len(s.waiters) == 0 || s.end != nil || s.closing.Load() {
 		return nil
 	}
 	n, err := s.fetch(s.waiters[0].most)
