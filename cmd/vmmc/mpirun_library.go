@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/mpilib"
@@ -38,6 +39,11 @@ func (m *mpiRun) librariesHere(ctx context.Context) (variables []string, err err
 	seen := map[string]bool{}
 	for _, r := range m.ranks {
 		path, err := exec.LookPath(r.Program.Path)
+		if r.Program.Dir != "" && strings.Contains(r.Program.Path, "/") && !filepath.IsAbs(r.Program.Path) {
+			if path, err = filepath.Abs(filepath.Join(r.Program.Dir, r.Program.Path)); err == nil { // as the start does
+				path, err = exec.LookPath(path)
+			}
+		}
 		if err != nil || seen[path] { // the start tells what is wrong with it
 			continue
 		}
@@ -48,7 +54,7 @@ func (m *mpiRun) librariesHere(ctx context.Context) (variables []string, err err
 			if m.Verbose {
 				fmt.Fprintf(m.stderr, "vmmc mpirun: which MPI library serves %s is not known: %v\n", path, err)
 			}
-		case p.MPI.Path != "" && !p.ServedBy(own):
+		case p.MPI.Path != "" && !p.Served():
 			if len(m.ranks) > 1 {
 				return nil, serve.Usage("%s is built for %v, and %s serves it, which does not know this launcher: start it by that library's own, or give the folder of this one's libraries in %s", path, p.ABI, p.MPI.Path, mpilib.DirEnv)
 			}

@@ -18,7 +18,7 @@ func MPI(p mpilib.Program, own []string) []Finding {
 		f.Status, f.Mend = Warning, "if it is an MPI program, link it with libmpi_abi.so.1"
 	case p.MPI.Path == "":
 		f.Status, f.Mend = Failed, install
-	case !p.ServedBy(own):
+	case !p.Served():
 		f.Status = Warning
 		f.Found += ", which is not this project's: vmmc mpirun starts it as one rank only"
 		f.Mend = install + "; a run path (RPATH) in the program goes before that"

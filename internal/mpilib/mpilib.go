@@ -83,16 +83,19 @@ type Program struct {
 	Static bool      // it has no libraries: what MPI it has lies in itself
 }
 
-// ServedBy reports whether the program's MPI library lies in one of these folders.
-func (p Program) ServedBy(dirs []string) bool {
-	for _, dir := range dirs {
-		a, err1 := os.Stat(dir)
-		b, err2 := os.Stat(filepath.Dir(p.MPI.Path))
-		if p.MPI.Path != "" && err1 == nil && err2 == nil && os.SameFile(a, b) {
-			return true
-		}
+// Served reports whether the program's MPI library is one of this project's.
+func (p Program) Served() bool { return isOurs(p.MPI.Path) }
+
+// isOurs reports whether a file is a library of this project: one that needs libvmmc. Its name and its
+// folder, as /usr/local/lib, may be another one's.
+func isOurs(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
 	}
-	return false
+	defer f.Close()
+	needs, err := f.ImportedLibraries()
+	return err == nil && slices.ContainsFunc(needs, func(name string) bool { return strings.HasPrefix(name, "libvmmc.so.") })
 }
 
 // String says which library serves the program.
@@ -112,7 +115,7 @@ func (p Program) String() string {
 var ErrNoProgram = errors.New("it is not an ELF program")
 
 // line is one of the linker's: a name, and where it is.
-var line = regexp.MustCompile(`^\s*(\S+) => (not found|/.*?)(?: \(0x[0-9a-f]+\))?$`)
+var line = regexp.MustCompile(`^\s*(\S+) => (not found|\S.*?)(?: \(0x[0-9a-f]+\))?$`)
 
 // Examine looks at a program as it would be started with these folders before those of
 // LD_LIBRARY_PATH. The program does not run.
@@ -206,14 +209,11 @@ func Dirs(command, named string) []string {
 	return dirs
 }
 
-// Ours are the folders that have an MPI library, in the order of dirs.
+// Ours are the folders that have an MPI library of this project, in the order of dirs.
 func Ours(dirs []string) (has []string) {
 	for _, dir := range dirs {
 		for _, a := range []ABI{Standard, MPICH} {
-			if slices.ContainsFunc(a.Sonames(), func(name string) bool {
-				info, err := os.Stat(filepath.Join(dir, name))
-				return err == nil && info.Mode().IsRegular()
-			}) {
+			if slices.ContainsFunc(a.Sonames(), func(name string) bool { return isOurs(filepath.Join(dir, name)) }) {
 				has = append(has, dir)
 				break
 			}

@@ -116,11 +116,11 @@ func TestOurs(t *testing.T) {
 	if has := mpilib.Ours(dirs); has != nil {
 		t.Errorf("%q have libraries", has)
 	}
+	base := library(t, root, "libvmmc.so.2")
 	for _, file := range []string{"named/libmpich.so.12", "lib/libmpi_abi.so.1", "bin/libmpi.so.40"} {
-		if err := os.WriteFile(filepath.Join(root, file), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		compile(t, filepath.Join(root, file), "int unused;", "-shared", "-fPIC", "-Wl,--no-as-needed", base)
 	}
+	library(t, filepath.Join(root, "bin"), "libmpi.so.12") // another project's
 	has := mpilib.Ours(dirs)
 	if len(has) != 2 || has[0] != filepath.Join(root, "lib") || has[1] != filepath.Join(root, "named") {
 		t.Errorf("%q have libraries, want lib and named", has)
