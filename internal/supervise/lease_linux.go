@@ -27,10 +27,8 @@ func (l *lease) letRun(after time.Duration) {
 func (s *supervisor) lease(group uint32, expires time.Duration) *lease {
 	l := s.leases[group]
 	if l == nil {
-		l = &lease{
-			expiry:  time.AfterFunc(expires, func() { s.expire(group) }),
-			expires: time.Now().Add(expires),
-		}
+		l = &lease{expires: time.Now().Add(expires)} // not later than the timer
+		l.expiry = time.AfterFunc(expires, func() { s.expire(group) })
 		s.leases[group] = l
 	}
 	return l
