@@ -131,8 +131,8 @@ func (g *Group) configure(group, rank, size string) (err error) {
 		return err
 	}
 	g.size = g.group.Size()
-	if g.size > maxSize {
-		return fmt.Errorf("%s: it has %d programs, at most %d are possible", nodeproto.GroupEnv, g.size, maxSize)
+	if g.size > MaxSize {
+		return fmt.Errorf("%s: it has %d programs, at most %d are possible", nodeproto.GroupEnv, g.size, MaxSize)
 	}
 	if size != strconv.Itoa(g.size) {
 		return fmt.Errorf("%s is %q, and %s has %d programs", nodeproto.SizeEnv, size, nodeproto.GroupEnv, g.size)

@@ -558,7 +558,7 @@ func TestInProgress(t *testing.T) {
 func TestFailureWord(t *testing.T) {
 	for _, s := range []uint32{0, 1, 1<<19 - 1, 1 << 19, 1<<32 - 1} {
 		for _, d := range []uint32{0, 1, 2, 1<<32 - 1, 1<<18 - 1} {
-			for _, rank := range []int{0, 1, maxSize - 1} {
+			for _, rank := range []int{0, 1, MaxSize - 1} {
 				f := failure{rank, s + d}
 				if got := failureOf(f.word(), s); got != f || f.word() == 0 {
 					t.Errorf("%v near %d is %v", f, s, got)

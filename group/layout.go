@@ -19,7 +19,6 @@ import (
 // writer. Sequences are compared by their difference: a writer is at most one ahead, because the
 // next collective ends only after this member has entered it.
 const (
-	maxSize   = 4096
 	maxRounds = 12
 	line      = 64
 
@@ -93,3 +92,8 @@ func failureOf(w, s uint32) failure {
 	const up = 32 - sequenceBits
 	return failure{rank: int(w>>sequenceBits) - 1, seq: s + uint32(int32(w<<up-s<<up)>>up)}
 }
+
+// MaxSize is how many members a group may have.
+//
+// Experimental: it may change in any release.
+const MaxSize = 4096

@@ -143,19 +143,39 @@ func leaveSoon(g *group.Group) error {
 	return err
 }
 
-// endBridge ends a bridge when all its ranks that live have called it.
+// endBridge ends a bridge when all its ranks that live have called it. After an error of the context
+// it is called again.
 func (j *job) endBridge(ctx context.Context, b *job) error {
-	err := b.e.Finish(ctx, b.endTogether)
-	if err != nil && ctx.Err() != nil {
-		return err
+	var err error
+	if !b.over.Load() {
+		err = b.e.Finish(ctx, b.endTogether)
+		if canceled := (*engine.Error)(nil); errors.As(err, &canceled) && canceled.Class == engine.ErrCanceled {
+			return err
+		}
+		b.over.Store(true)
 	}
-	if b.over.CompareAndSwap(false, true) {
-		err = errors.Join(err, b.g.Leave(ctx))
+	left := b.g.Leave(ctx)
+	if left != nil && ctx.Err() != nil {
+		return errors.Join(err, left)
 	}
 	j.bmu.Lock()
 	defer j.bmu.Unlock()
 	delete(j.live, b)
-	return err
+	return errors.Join(err, left)
+}
+
+// abandon ends the engines of a job that Init has not finished, and of its bridges. It waits for no
+// other rank.
+func (j *job) abandon() error {
+	j.bmu.Lock()
+	live := j.live
+	j.live = nil
+	j.bmu.Unlock()
+	var errs []error
+	for b := range live {
+		errs = append(errs, b.e.Abandon(), leaveSoon(b.g))
+	}
+	return errors.Join(append(errs, j.e.Abandon())...)
 }
 
 // endBridges ends all bridges. A rank of another job that is gone is no failure of this one.
@@ -179,10 +199,9 @@ func (j *job) endBridges(ctx context.Context) error {
 }
 
 // Disconnect ends the use of a communicator when all its ranks have called it (MPI_Comm_disconnect,
-// chapter Process Creation and Management). It waits until all messages that it has sent have been
-// received. For the intercommunicator that [Comm.Accept], [Comm.Connect], [Comm.Spawn] or
+// chapter Process Creation and Management). For the intercommunicator that [Comm.Accept], [Comm.Connect], [Comm.Spawn] or
 // [Comm.Parent] gives, that ends the connection of the two jobs, and with it all communicators that
-// were made of this one. The jobs are independent then: neither waits for the other one in Finalize.
+// were made of this one, when all messages that this rank has sent by it have left. The jobs are independent then: neither waits for the other one in Finalize.
 // It frees any other communicator.
 //
 // Errors: those of [Comm.Free]; [ErrProcFailed]: a rank is gone. The connection has ended then,

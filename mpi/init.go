@@ -134,8 +134,21 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	if o.gone != nil {
 		eo.Gone = func(rank int, err error) { o.gone(rank, wrap("MPI job", err)) }
 	}
+	var parent *parentWatch
 	var err error
-	if j.e, err = engine.Start(ctx, o.p, o.g, eo); err != nil {
+	starting := ctx
+	if j.p != nil { // without its parent the job may never be complete
+		if parent, err = j.watchParent(ctx); err != nil {
+			return nil, fail(call, "", ErrOther, "%w", errors.Join(err, j.p.Close()))
+		}
+		if parent != nil {
+			starting = parent.connecting
+		}
+	}
+	if j.e, err = engine.Start(starting, o.p, o.g, eo); err != nil {
+		if parent != nil {
+			err = parent.end(err)
+		}
 		if j.p != nil {
 			err = errors.Join(err, j.p.Close())
 		}
@@ -147,9 +160,9 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	}
 	j.self = newComm(j, j.e.NewContext(), 0, []int{j.e.Rank()}, "MPI_COMM_SELF")
 	j.world = newComm(j, 0, j.e.Rank(), ranks, "MPI_COMM_WORLD")
-	if j.p != nil {
-		if err := j.joinParent(ctx); err != nil {
-			return nil, errors.Join(err, j.p.Close())
+	if parent != nil {
+		if err := j.joinParent(ctx, parent); err != nil {
+			return nil, wrap(call, errors.Join(err, j.abandon(), j.p.Close()))
 		}
 	}
 	return j.world, nil

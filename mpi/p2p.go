@@ -391,7 +391,7 @@ func waitAnyOf(ctx context.Context, rs []*Request, inner []*engine.Request) (int
 	first := <-ends
 	stop()
 	for range len(of) - 1 {
-		if e := <-ends; first.err != nil {
+		if e := <-ends; first.err != nil && e.err == nil {
 			first = e
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/call"
+	"github.com/vmmc-go/vmmc/group"
 	"github.com/vmmc-go/vmmc/internal/hosts"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
 )
@@ -153,6 +154,9 @@ func (pt *port) handle(ctx context.Context, q *meetRequest, a *meetAnswer) error
 	if err != nil {
 		return err
 	}
+	if g.Size() > group.MaxSize {
+		return fmt.Errorf("the other job has %d ranks, at most %d are possible", g.Size(), group.MaxSize)
+	}
 	v := &visitor{gone: ctx.Done(), nodes: g, offer: make(chan *meetAnswer, 1), confirmed: make(chan struct{})}
 	pt.mu.Lock()
 	if pt.visitors[ctx] != nil {
@@ -166,9 +170,12 @@ func (pt *port) handle(ctx context.Context, q *meetRequest, a *meetAnswer) error
 	pt.mu.Unlock()
 	context.AfterFunc(ctx, func() { pt.forget(ctx, v) })
 	select {
-	case offer := <-v.offer:
-		*a = *offer
-		return nil
+	case offer, taken := <-v.offer:
+		if taken {
+			*a = *offer
+			return nil
+		}
+		err = fmt.Errorf("the ranks of both jobs take more than %d bytes to name, or are more than %d", len(a.Group), group.MaxSize)
 	case <-pt.closed:
 		err = errors.New("the port is closed")
 	case <-ctx.Done():
@@ -246,10 +253,13 @@ func (pt *port) accept(ctx context.Context, own nodeproto.Group) (string, error)
 			}
 		}
 		text := g.String()
-		a := &meetAnswer{Version: meetVersion, First: uint32(own.Size()), Size: uint32(len(text))}
-		if copy(a.Group[:], text) < len(text) {
-			return "", &Error{Class: ErrOther, Err: fmt.Errorf("the ranks of both jobs take %d bytes to name, at most %d are possible", len(text), len(a.Group))}
+		if len(text) > len(meetAnswer{}.Group) || g.Size() > group.MaxSize {
+			v.end()
+			close(v.offer) // another one may have fewer ranks
+			continue
 		}
+		a := &meetAnswer{Version: meetVersion, First: uint32(own.Size()), Size: uint32(len(text))}
+		copy(a.Group[:], text)
 		v.offer <- a
 		select {
 		case <-v.confirmed:
@@ -274,7 +284,7 @@ func checkPort(name string) error {
 	return nil
 }
 
-// find fails at once if no process has a port open.
+// findPort fails at once if no process has a port open.
 func findPort(ctx context.Context, p *vmmc.Process, name string) error {
 	if err := checkPort(name); err != nil {
 		return err

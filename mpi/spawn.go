@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type Command struct {
 	Args  []string // from argument 1 on
 	N     int      // how many
 	Dir   string   // their working directory; "": that of the rank that spawns (info key wdir)
-	Env   []string // variables of theirs beside those of the rank that spawns, as "NAME=value"
+	Env   []string // variables of theirs, as "NAME=value", beside those that Spawn tells of
 	Hosts []string // names of nodes, in turn; none: that of the rank that spawns (info key host)
 }
 
@@ -79,6 +80,7 @@ type spawning struct {
 	ended    []chan struct{} // by child: it has ended
 	errs     []error         // by child; that of one that has ended is set before the channel is closed
 	kill     []func()
+	module   []string // the variable of the module that this job's ranks were told to use, if any
 	beacon   *vmmc.Export
 	mem      *vmmc.Memory
 }
@@ -108,7 +110,7 @@ func inherited() []string {
 func (s *spawning) startHere(rank, app int, c *Command) error {
 	cmd := exec.Command(c.Path, c.Args...) //nolint:noctx // it ends when it likes
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, os.Stdout, os.Stderr
-	cmd.Env = slices.Concat(inherited(), c.Env, s.p.Environ(), s.environ(rank, app))
+	cmd.Env = slices.Concat(inherited(), s.module, c.Env, s.p.Environ(), s.environ(rank, app))
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -133,11 +135,9 @@ func (s *spawning) startThere(ctx context.Context, rank, app int, c *Command) er
 	if err != nil {
 		return err
 	}
-	args := slices.Concat(c.Env, s.environ(rank, app))
-	if c.Dir != "" {
-		args = append(args, "/bin/sh", "-c", `cd -- "$0" && exec "$@"`, c.Dir)
-	}
-	args = append(append(args, c.Path), c.Args...)
+	// The shell, as env takes a path with "=" for a variable.
+	args := slices.Concat([]string{"--"}, s.module, c.Env, s.environ(rank, app),
+		[]string{"/bin/sh", "-c", `cd -- "$0" && exec "$@"`, cmp.Or(c.Dir, "."), c.Path}, c.Args)
 	pid, err := s.p.Spawn(ctx, node, "/usr/bin/env", args...)
 	if err != nil {
 		return err
@@ -273,6 +273,9 @@ func (c *Comm) newSpawning(ctx context.Context, p *vmmc.Process, cmds []Command)
 	}
 	s := &spawning{p: p, first: len(c.ranks), both: c.nodesOf(p), errs: make([]error, n), kill: make([]func(), n)}
 	s.children.ID, s.both.ID = newGroupID(), newGroupID()
+	if module := c.j.home().module; module != "" { // both jobs have to agree
+		s.module = []string{ModuleEnv + "=" + module}
+	}
 	for i := range cmds {
 		if cmd := &cmds[i]; cmd.Dir == "" && strings.Contains(cmd.Path, "/") {
 			if abs, err := filepath.Abs(cmd.Path); err == nil {
@@ -349,62 +352,85 @@ func settle(ctx context.Context, inter *Comm) error {
 	return nil
 }
 
-// joinParent connects a job with the one that has spawned it.
-func (j *job) joinParent(ctx context.Context) error {
-	const op = "MPI_Init"
+// parentWatch watches the rank that has spawned this job, until both jobs have connected.
+type parentWatch struct {
+	text  string // the group of both jobs
+	first int    // this job's first rank in it
+	// connecting ends with the rank that spawns, or when it has given up: errParentGone is the cause.
+	connecting context.Context //nolint:containedctx // see above
+	stop       context.CancelCauseFunc
+	beacon     *vmmc.Import
+}
+
+var errParentGone = errors.New("the rank that has spawned this program has ended, or has given up")
+
+// watchParent begins to watch the rank that has spawned this job. It returns nil if there is none.
+func (j *job) watchParent(ctx context.Context) (*parentWatch, error) {
 	part := strings.SplitN(env.Get(nodeproto.ParentEnv), ";", 4)
 	own, err := nodeproto.ParseGroup(env.Get(nodeproto.GroupEnv))
 	if len(part) != 4 || err != nil || part[0] != own.ID {
-		return nil // another program was spawned, and has started this job
+		return nil, nil // another program was spawned, and has started this job
 	}
 	first, err := strconv.Atoi(part[2])
 	if err != nil {
-		return fail(op, "", ErrOther, "%s is %.64q: %w", nodeproto.ParentEnv, env.Get(nodeproto.ParentEnv), err)
+		return nil, fmt.Errorf("%s is %.64q: %w", nodeproto.ParentEnv, env.Get(nodeproto.ParentEnv), err)
 	}
-	connecting, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	gone := errors.New("the rank that has spawned this program has ended, or has given up")
-	name := part[1] + "/" + beacon(own.ID)
-	found := false
-	for _, err := range j.e.Process().Names(ctx, name) {
+	for info, err := range j.p.Names(ctx, part[1]+"/"+beacon(own.ID)) {
 		if err != nil {
-			return wrap(op, err)
+			return nil, err
 		}
-		found = true
-	}
-	if !found {
-		return fail(op, "", ErrOther, "%w", gone)
-	}
-	im, err := j.e.Process().ImportName(ctx, name)
-	if err != nil {
-		return wrap(op, err)
-	}
-	defer func() { _ = im.Close() }()
-	joined := make(chan struct{})
-	go func() {
-		select {
-		case <-im.Done():
-			stop(gone)
-		case <-joined:
+		// Not by its name: an import waits for a name that has just ended.
+		bounded, stop := context.WithTimeout(ctx, lookupBound)
+		defer stop()
+		im, err := j.p.Import(bounded, info.Process.Node, info.Process.PID, info.Buffer)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errParentGone, err)
 		}
-	}()
-	parent, err := j.world.bridge(connecting, op, part[3], first, "the parent")
-	close(joined)
-	if err != nil {
-		if context.Cause(connecting) == gone { //nolint:errorlint // that very error
-			err = fail(op, "", ErrOther, "%w: %w", gone, err)
-		}
+		w := &parentWatch{text: part[3], first: first, beacon: im}
+		w.connecting, w.stop = context.WithCancelCause(ctx)
+		go func() { // ends with the watch
+			select {
+			case <-im.Done():
+				w.stop(errParentGone)
+			case <-w.connecting.Done():
+			}
+		}()
+		return w, nil
+	}
+	return nil, errParentGone
+}
+
+// end ends the watch. It returns the error of what was done meanwhile, and says if the parent's end is
+// the cause.
+func (w *parentWatch) end(err error) error {
+	if err != nil && errors.Is(context.Cause(w.connecting), errParentGone) {
+		err = fmt.Errorf("%w: %w", errParentGone, err)
+	}
+	w.stop(nil)
+	return errors.Join(err, w.beacon.Close())
+}
+
+// joinParent connects a job with the one that has spawned it.
+func (j *job) joinParent(ctx context.Context, w *parentWatch) error {
+	parent, err := j.world.bridge(w.connecting, "MPI_Init", w.text, w.first, "the parent")
+	if err = w.end(err); err != nil {
 		return err
 	}
 	j.parent = parent
 	return settle(ctx, parent)
 }
 
-// Parent is the intercommunicator with the job that has spawned this one, and nil if none has
+// Parent is the intercommunicator with the job that has spawned this one, and nil if none has,
+// or after [Comm.Disconnect]
 // (MPI_Comm_get_parent, chapter Process Creation and Management).
 //
 // Experimental: it may change in any release.
-func (c *Comm) Parent() *Comm { return c.j.home().parent }
+func (c *Comm) Parent() *Comm {
+	if p := c.j.home().parent; p != nil && !p.freed.Load() {
+		return p
+	}
+	return nil
+}
 
 // AppNum is the number of this program's command in the Spawn that has started it, from 0 on, and
 // Undefined otherwise (MPI_APPNUM).

@@ -71,6 +71,9 @@ func spawned(ctx context.Context, _ *vmmc.Process, args ...string) error {
 		if err := parent.Disconnect(ctx); err != nil {
 			return err
 		}
+		if c.Parent() != nil {
+			return errors.New("there is a parent after Disconnect")
+		}
 	}
 	if args[0] == "hears" { // that a parent is gone: its own job goes on
 		if _, err := mpi.Recv(ctx, parent, []int{0}, 0, 1); !errors.Is(err, mpi.ErrProcFailed) {
@@ -141,7 +144,7 @@ func TestSpawn(t *testing.T) {
 				first.Hosts = append(first.Hosts, n.Name())
 			}
 			second.Dir = dir
-			first.Env, second.Env = append(first.Env, mpi.ModuleEnv+"="+w.module), append(second.Env, mpi.ModuleEnv+"="+w.module, "LEVEL=3")
+			second.Env = append(second.Env, "LEVEL=3")
 			each(t, parents, func(ctx context.Context, c *mpi.Comm) error {
 				if c.Parent() != nil || c.AppNum() != mpi.Undefined {
 					return fmt.Errorf("a job that was not spawned has a parent: %w", errWrong)

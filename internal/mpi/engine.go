@@ -686,6 +686,10 @@ func (r *Request) mustLeave() bool {
 	return r.kind == sending && !r.peer.lost() && (!r.abandoned || r.state != left)
 }
 
+// Abandon ends the engine without the other ranks, for which this one is gone. No other call of it may
+// be under way.
+func (e *Engine) Abandon() error { return e.release() }
+
 // release ends the engine.
 func (e *Engine) release() error {
 	e.mu.Lock()
