@@ -206,21 +206,25 @@ func (n *Node) Wait(ctx context.Context, session string, pid uint32, outlast tim
 	}
 }
 
-// outlasting asks a question, and asks it again while the node is away, until it has been away for a
-// time. The question changes nothing at the node. The error is one of this program's.
-func outlasting[T any](ctx context.Context, n *Node, outlast time.Duration, f func(context.Context) (T, error)) (T, error) {
+// outlasting asks a question, and asks it again while the node cannot be reached, until that has taken
+// a time. The question changes nothing at the node. The error is one of this program's.
+func outlasting[T any](
+	ctx context.Context, n *Node, outlast time.Duration, f func(context.Context) (T, error),
+) (T, error) {
 	const again = 100 * time.Millisecond
 	for began := time.Now(); ; {
 		v, err := within(ctx, f)
-		if err = ErrorOf(n, err); err == nil || !isAway(err) || time.Since(began) > outlast || !timeout.Sleep(ctx, again) {
+		err = ErrorOf(n, err)
+		if !isUnreachable(err) || time.Since(began) > outlast || !timeout.Sleep(ctx, again) {
 			return v, err
 		}
 	}
 }
 
-// isAway reports whether an error says that a node has not answered, or has been lost meanwhile.
-func isAway(err error) bool {
-	return errors.Is(err, code.Unreachable) || errors.Is(err, code.OutcomeUnknown) || errors.Is(err, code.NoDaemon)
+// isUnreachable reports whether an error says that a node has not answered, or has been lost meanwhile.
+// The node that this program is connected with by its socket is none: it is not dialled again.
+func isUnreachable(err error) bool {
+	return errors.Is(err, code.Unreachable) || errors.Is(err, code.OutcomeUnknown)
 }
 
 // within bounds one question of many: a node that is cut off does not say so.

@@ -236,7 +236,7 @@ func (s *session) connect(ctx context.Context) (*supervise.Client, error) {
 	if s.n.isStopping() { // sessions.hangUp may have passed by this one
 		s.mu.Unlock()
 		c.Close()
-		return nil, code.New(code.NoDaemon, "node %q is stopping", s.n.cfg.Name)
+		return nil, code.New(code.Unreachable, "node %q cannot be reached: it is stopping", s.n.cfg.Name)
 	}
 	s.client = c
 	s.followConnection()

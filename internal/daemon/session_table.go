@@ -43,6 +43,7 @@ type sessions struct {
 	// Supervisors of sessions that are not made, which cannot be killed, of which user.
 	stuck map[uint32]int
 
+	restored  atomic.Bool // the table has the sessions that there were when the node started
 	misplaced atomic.Pointer[misplacedProgram] // keeps the node from starting; nil: none
 }
 
@@ -73,6 +74,9 @@ func (t *sessions) hangUp() {
 func (t *sessions) find(c users.Caller, name string) (*session, error) {
 	if s := t.named(name); s != nil {
 		return s, s.authorize(c)
+	}
+	if !t.restored.Load() {
+		return nil, code.New(code.Unreachable, "node %q cannot be reached: it is starting", t.n.cfg.Name)
 	}
 	return nil, code.New(code.NoSuchSession,
 		"node %q has no session %q: make it with \"vmmc session add\"", t.n.cfg.Name, name)
@@ -332,11 +336,15 @@ func (t *sessions) restore() error {
 	t.mu.Lock() // other nodes ask already
 	t.dir, t.byName = statedir.New(t.n.cfg.State), map[string]*session{}
 	if t.n.cfg.State == "" {
+		t.restored.Store(true)
 		t.mu.Unlock()
 		return nil
 	}
 	err := t.open(false)
 	none := !t.dir.Taken()
+	if none {
+		t.restored.Store(true)
+	}
 	t.mu.Unlock()
 	if err != nil || none {
 		return err
@@ -362,6 +370,7 @@ func (t *sessions) restore() error {
 			}
 		})
 	}
+	t.restored.Store(true)
 	all.Wait()
 	for _, s := range t.after("") {
 		if s.Ending {
