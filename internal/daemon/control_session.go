@@ -340,7 +340,16 @@ func (s *sessionService) Attend(
 ) (*connect.Response[nodev1.AttendResponse], error) {
 	in, sup, err := s.ask(ctx, r.Msg.GetSession())
 	if err == nil {
-		err = sup.Attend(ctx, supervise.AttendRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup()})
+		// While the node stops calls end because of it, and not because their clients have left: the
+		// supervisor hears of the node's end alone.
+		attending, leave := context.WithCancel(context.WithoutCancel(ctx))
+		defer leave()
+		defer context.AfterFunc(ctx, func() {
+			if s.n.ctx.Err() == nil && !s.n.isStopping() {
+				leave()
+			}
+		})()
+		err = sup.Attend(attending, supervise.AttendRequest{PID: r.Msg.GetPid(), Group: r.Msg.GetGroup()})
 		err = in.errorOf(ctx, sup, err)
 	}
 	return reply(&nodev1.AttendResponse{}, err)

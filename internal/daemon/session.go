@@ -194,8 +194,8 @@ func (s *session) deleted() error {
 	return code.New(code.NoSuchSession, "session %q on node %q was deleted", s.Name, s.n.cfg.Name)
 }
 
-// errorOf replaces the error of a call whose supervisor has ended by "deleted" if the session was
-// deleted meanwhile.
+// errorOf replaces the error of a call whose connection to the supervisor has ended: by "deleted" if
+// the session was deleted meanwhile, and by one that says that the node stops if it does.
 func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) error {
 	if err == nil {
 		return nil
@@ -204,6 +204,9 @@ func (s *session) errorOf(ctx context.Context, c *supervise.Client, err error) e
 	case <-c.Done():
 	default:
 		return err
+	}
+	if s.n.isStopping() { // it has hung up; the supervisor lives
+		return code.New(code.Unreachable, "node %q cannot be reached: it is stopping", s.n.cfg.Name)
 	}
 	select {
 	case s.connectLock <- struct{}{}: // no deletion is in progress
