@@ -69,6 +69,15 @@ func (a *arguments) ints(i, n int) ([]int, error) {
 	return out, err
 }
 
+// intAt is the int that an argument points to.
+func (a *arguments) intAt(i int) (int, error) {
+	v, err := a.ints(i, 1)
+	if err != nil {
+		return 0, err
+	}
+	return v[0], nil
+}
+
 // setInt stores an integer where an argument points to. One that an int does not hold is
 // MPI_UNDEFINED.
 func (a *arguments) setInt(i, v int) error {

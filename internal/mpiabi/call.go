@@ -1,8 +1,10 @@
 package mpiabi
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 )
 
@@ -115,28 +117,47 @@ func (e *Env) holder(a *arguments) handled {
 	return &e.self
 }
 
+// raisedOn is an error of an object that is no argument of the call: of the communicator of a request.
+type raisedOn struct {
+	error
+	of handled
+}
+
+func (r *raisedOn) Unwrap() error { return r.error }
+
 // fatal reports whether an error handler ends the job.
 func fatal(h Handle) bool { return h == errorsAreFatal || h == errorsAbort }
 
 // raise has the error handler called for the error of a call, and returns the error's code.
 func (e *Env) raise(a *arguments, err error) int32 {
+	if strings.HasPrefix(a.p.name, "MPI_T_") { // the chapter's calls have no error handler
+		return errToolNotSupported
+	}
 	code := classOf(err)
 	of := e.holder(a)
+	var on *raisedOn
+	if errors.As(err, &on) && on.of != nil {
+		of = on.of
+	}
+	e.handle(of, code, describe(a.p.name, err))
+	return code
+}
+
+// handle has the error handler of an object called for an error.
+func (e *Env) handle(of handled, code int32, why string) {
 	h := Handle(of.errhandler().Load())
 	switch {
 	case h == errorsReturn:
 	case fatal(h):
 		e.abort(1, fmt.Sprintf("%s: %s: errors are fatal there, so the job ends: set MPI_ERRORS_RETURN to have calls return them",
-			of.describe(), describe(a.p.name, err)))
+			of.describe(), why))
 	default:
 		if user, ok := lookup[*userHandler](&e.handles, h); ok {
 			if failed := e.callHandler(user, of.self(), code); failed != nil {
-				e.abort(1, fmt.Sprintf("%s: %s: the error handler cannot be called, so the job ends: %v",
-					of.describe(), describe(a.p.name, err), failed))
+				e.abort(1, fmt.Sprintf("%s: %s: the error handler cannot be called, so the job ends: %v", of.describe(), why, failed))
 			}
 		}
 	}
-	return code
 }
 
 // callHandler calls an error handler of the program with the addresses of a handle and a code.

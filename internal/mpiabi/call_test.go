@@ -119,6 +119,16 @@ func TestSendRecv(t *testing.T) {
 	})
 }
 
+// wrongCall is a call with a wrong argument, and its error.
+type wrongCall struct {
+	call string
+	args Args
+	want int32
+}
+
+// wrongCalls are those that other files of tests add to the table.
+var wrongCalls []func(t *testing.T, r *rank) []wrongCall
+
 // Each registered call with each wrong argument.
 func TestWrongArguments(t *testing.T) {
 	r := job(t, 1)[0]
@@ -130,11 +140,7 @@ func TestWrongArguments(t *testing.T) {
 	r.must("MPI_Comm_group", world, out)
 	group := uint64(*at[Handle](out))
 	tried := map[string]bool{}
-	for _, c := range []struct {
-		call string
-		args Args
-		want int32
-	}{
+	rows := []wrongCall{
 		{"MPI_Init", Args{0, 0}, errOther},
 		{"MPI_Init_thread", Args{0, 0, threadSingle, out}, errOther},
 		{"MPI_Init_thread", Args{0, 0, 5, out}, errArg},
@@ -160,6 +166,10 @@ func TestWrongArguments(t *testing.T) {
 		{"MPI_Comm_free", Args{0}, errArg},
 		{"MPI_Comm_free", Args{page}, errBuffer},
 		{"MPI_Comm_free", Args{place(r.cMemory, commWorld)}, errComm},
+		{"MPI_Comm_get_parent", Args{0}, errArg},
+		{"MPI_Comm_get_parent", Args{page}, errBuffer},
+		{"MPI_Comm_disconnect", Args{0}, errArg},
+		{"MPI_Comm_disconnect", Args{place(r.cMemory, commWorld)}, errComm},
 		{"MPI_Barrier", Args{uint64(commNull)}, errComm},
 		{"MPI_Comm_group", Args{foreign, out}, errComm},
 		{"MPI_Comm_group", Args{world, page}, errBuffer},
@@ -191,7 +201,11 @@ func TestWrongArguments(t *testing.T) {
 		{"MPI_Recv", Args{buf, 1, 0x209, 5, 0, world, 0}, errRank},
 		{"MPI_Recv", Args{buf, 1, 0x209, 0, neg(-5), world, 0}, errTag},
 		{"MPI_Recv_c", Args{buf, 1, 0x209, 0, 0, foreign, 0}, errComm},
-	} {
+	}
+	for _, more := range wrongCalls {
+		rows = append(rows, more(t, r)...)
+	}
+	for _, c := range rows {
 		tried[strings.TrimSuffix(c.call, "_c")] = true
 		// A failure that no communicator has goes to MPI_COMM_SELF.
 		r.self.handler.Store(uint64(errorsReturn))
@@ -217,10 +231,11 @@ func TestWrongArguments(t *testing.T) {
 func TestUnsupported(t *testing.T) {
 	r := job(t, 1)[0]
 	r.self.handler.Store(uint64(errorsReturn))
-	name := "MPI_T_init_thread"
-	p := prototypes[Number(name)]
-	if code := r.Call(Number(name), make(Args, len(p.params))); code != errUnsupp {
-		t.Errorf("%s: code %d, want %d", name, code, errUnsupp)
+	for name, want := range map[string]int32{"MPI_Comm_spawn": errUnsupp, "MPI_T_init_thread": errToolNotSupported} {
+		p := prototypes[Number(name)]
+		if code := r.Call(Number(name), make(Args, len(p.params))); code != want {
+			t.Errorf("%s: code %d, want %d", name, code, want)
+		}
 	}
 }
 

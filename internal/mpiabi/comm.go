@@ -1,7 +1,9 @@
 package mpiabi
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc/mpi"
@@ -25,7 +27,7 @@ func init() {
 		return a.setInt(1, c.c.Size())
 	})
 	register("MPI_Comm_dup", func(e *Env, a *arguments) error {
-		return e.newComm(a, 1, func(c *comm) (*mpi.Comm, error) { return c.c.Dup(e.ctx) })
+		return e.dupComm(a, 1)
 	})
 	register("MPI_Comm_split", func(e *Env, a *arguments) error {
 		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.Split(e.ctx, a.Int(1), a.Int(2)) })
@@ -43,6 +45,14 @@ func init() {
 // newComm makes a communicator of that of argument 0, and stores its handle where argument i points
 // to. It has the error handler of the one that it was made of.
 func (e *Env) newComm(a *arguments, i int, create func(c *comm) (*mpi.Comm, error)) error {
+	return e.newTopology(a, i, func(c *comm) (*mpi.Comm, *topology, error) {
+		made, err := create(c)
+		return made, nil, err
+	})
+}
+
+// newTopology is newComm of a communicator that has a topology, which may be nil.
+func (e *Env) newTopology(a *arguments, i int, create func(c *comm) (*mpi.Comm, *topology, error)) error {
 	c, err := e.comm(a, 0)
 	if err != nil {
 		return err
@@ -51,14 +61,43 @@ func (e *Env) newComm(a *arguments, i int, create func(c *comm) (*mpi.Comm, erro
 	if err := a.setHandle(i, commNull); err != nil {
 		return err
 	}
-	made, err := create(c)
+	made, t, err := create(c)
 	if err != nil || made == nil {
 		return err
 	}
-	n := &comm{c: made}
+	n := &comm{c: made, topology: t}
+	if n.hidden, err = made.Dup(e.ctx); err != nil {
+		return err
+	}
 	n.handler.Store(c.handler.Load())
 	n.h = e.handles.add(n)
 	return a.setHandle(i, n.h)
+}
+
+// dupComm makes a communicator with the attributes of the one of argument 0. If a copy function fails there
+// is no new one at this rank.
+func (e *Env) dupComm(a *arguments, i int) error {
+	if err := e.newTopology(a, i, func(c *comm) (*mpi.Comm, *topology, error) { return c.topology.dup(e.ctx, c.c) }); err != nil {
+		return err
+	}
+	c, err := e.comm(a, 0)
+	if err != nil {
+		return err
+	}
+	h, err := a.handleAt(i)
+	if err != nil {
+		return err
+	}
+	n, ok := lookup[*comm](&e.handles, h)
+	if !ok {
+		return fail(a.name(i), errIntern, "%#x is not the new communicator: another thread has overwritten it", uint64(h))
+	}
+	if err := c.attributes.copyTo(e, c.h, &n.attributes); err != nil {
+		remove[*comm](&e.handles, h)
+		n.freeHidden()
+		return errors.Join(err, n.attributes.removeAll(e, h), n.c.Free(), a.setHandle(i, commNull))
+	}
+	return nil
 }
 
 // freeComm frees a communicator, and stores MPI_COMM_NULL in its handle.
@@ -71,9 +110,13 @@ func freeComm(e *Env, a *arguments) error {
 	if !ok {
 		return fail(a.name(0), errComm, "%#x is no communicator that can be freed", uint64(h))
 	}
+	if err := c.attributes.removeAll(e, h); err != nil {
+		return err
+	}
 	if err := c.c.Free(); err != nil {
 		return err
 	}
+	c.freeHidden()
 	remove[*comm](&e.handles, h)
 	return a.setHandle(0, commNull)
 }
@@ -83,6 +126,14 @@ type comm struct {
 	h       Handle
 	c       *mpi.Comm // nil: MPI is not initialized
 	handler atomic.Uint64
+	name    atomic.Pointer[string] // by MPI_Comm_set_name; nil: none
+
+	attributes attributes
+	topology   *topology // nil: none
+
+	hidden  *mpi.Comm // of the same ranks, for nonblocking collectives
+	queueMu sync.Mutex
+	queue   chan struct{} // Guarded by queueMu. Closed when the last nonblocking collective is over; nil: there was none.
 }
 
 // init sets what a communicator has from its start on.

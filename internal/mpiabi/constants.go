@@ -27,14 +27,26 @@ const (
 	groupNull  Handle = 0x108
 	groupEmpty Handle = 0x109
 
+	infoNull Handle = 0x130
+	infoEnv  Handle = 0x131
+
+	errhandlerNull Handle = 0x140
 	errorsAreFatal Handle = 0x141
 	errorsAbort    Handle = 0x142
 	errorsReturn   Handle = 0x143
+
+	requestNull Handle = 0x180
+
+	messageNull   Handle = 0x128
+	messageNoProc Handle = 0x129
 
 	datatypeNull Handle = 0x200
 
 	firstDynamic Handle = 0x1000
 )
+
+// errToolNotSupported is MPI_T_ERR_NOT_SUPPORTED: no call of the tool information interface is there.
+const errToolNotSupported int32 = 1004
 
 // Error classes. A class is also the code of an error.
 const (
@@ -56,13 +68,17 @@ const (
 	errOther     int32 = 16
 	errIntern    int32 = 17
 	errPending   int32 = 18
+	errInStatus  int32 = 19
 	errAccess    int32 = 20
 	errAmode     int32 = 21
 	errBadFile   int32 = 23
 	errExists    int32 = 28
 	errFileInUse int32 = 29
 	errFile      int32 = 30
+	errInfoKey   int32 = 31
+	errInfoNoKey int32 = 32
 	errInfoValue int32 = 33
+	errInfo      int32 = 34
 	errIO        int32 = 35
 	errKeyval    int32 = 36
 	errLockType  int32 = 37
@@ -77,5 +93,13 @@ const (
 	errWin       int32 = 56
 	errAborted   int32 = 58
 	errSession   int32 = 60
+	errBase      int32 = 24
+	errDisp      int32 = 26
+	errNoMem     int32 = 39
+	errSize      int32 = 52
+	errDatarep   int32 = 54
 	errHandler   int32 = 61
+	errABI       int32 = 62
+
+	lastCode int32 = 16383 // MPI_ERR_LASTCODE
 )

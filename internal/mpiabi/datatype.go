@@ -1,7 +1,9 @@
 package mpiabi
 
 import (
+	"fmt"
 	"math"
+	"sync"
 
 	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/mpi"
@@ -11,11 +13,35 @@ import (
 
 // datatype is a datatype of C.
 type datatype struct {
-	name   string
-	d      mpi.Datatype
-	size   int
-	extent int
-	gaps   bool // Items have bytes that belong to no value.
+	name string
+	// d is the layout of an item from its first byte on: that is at 0 there, and at trueLB in C.
+	// Absolute addresses are displacements that package mpi's datatypes do not hold.
+	d          mpi.Datatype
+	size       int
+	lb, extent int
+	trueLB     int  // where the first byte of a value is
+	trueExtent int  // how far the end of the last value is from there
+	align      int  // that of the value with the strictest one
+	gaps       bool // Items have bytes that belong to no value, or their order is another one.
+	dense      bool // An item has no gaps. Those between items do not matter.
+	bounded    bool // The program has set the bounds, so that types made of it keep them.
+	// reduce is an operation that the standard has named on items, or nil if it is not defined for them.
+	// reduce is nil if no such operation is.
+	reduce func(op Handle) reducer
+
+	mu        sync.Mutex
+	label     string    // Guarded by mu. the name that the program has set
+	committed bool      // Guarded by mu.
+	places    []run     // Guarded by mu. itemRuns; nil: it has not found them
+	made      *contents // how it was made; nil: the standard has named it
+}
+
+// simple is a named datatype without gaps.
+func simple(name string, size, align int) *datatype {
+	return &datatype{
+		name: name, d: bytesType(size), size: size, extent: size, trueExtent: size, align: align,
+		dense: true, committed: true, label: name,
+	}
 }
 
 // named are the datatypes that the standard has named, on a machine of 64 bits.
@@ -57,7 +83,18 @@ func namedDatatypes() map[Handle]*datatype {
 		},
 	} {
 		for h, name := range list {
-			m[h] = &datatype{name: name, d: bytesType(size), size: size, extent: size}
+			m[h] = simple(name, size, size)
+		}
+	}
+	// The parts of complex numbers and of pairs say how they are aligned.
+	for align, list := range map[int][]Handle{
+		2:  {0x2d3},
+		4:  {0x212, 0x213, 0x21b, 0x228, 0x22b, 0x230, 0x232, 0x2db},
+		8:  {0x216, 0x217, 0x21d, 0x231, 0x2e3},
+		16: {0x224, 0x225, 0x2eb},
+	} {
+		for _, h := range list {
+			m[h].align = align
 		}
 	}
 	// A value and an int, as C lays out their struct.
@@ -72,7 +109,13 @@ func namedDatatypes() map[Handle]*datatype {
 	} {
 		second := max(v.value, 4)
 		d := must(mpi.StructOf([]int{v.value, 4}, []int{0, second}, []mpi.Datatype{bytesType(1), bytesType(1)}))
-		m[h] = &datatype{name: v.name, d: must(d.Resized(0, v.extent)), size: v.value + 4, extent: v.extent, gaps: true}
+		pair := simple(v.name, v.value+4, second)
+		pair.d, pair.extent, pair.trueExtent = must(d.Resized(0, v.extent)), v.extent, second+4
+		pair.gaps, pair.dense = true, second == v.value
+		m[h] = pair
+	}
+	for h, f := range reductions() {
+		m[h].reduce = f
 	}
 	return m
 }
@@ -89,24 +132,28 @@ func must(d mpi.Datatype, err error) mpi.Datatype {
 
 // datatype is the datatype that an argument is the handle of.
 func (e *Env) datatype(a *arguments, i int) (*datatype, error) {
-	h := a.Handle(i)
+	return e.datatypeOf(a.name(i), a.Handle(i))
+}
+
+// datatypeOf is the datatype of a handle. arg is the argument that it comes from.
+func (e *Env) datatypeOf(arg string, h Handle) (*datatype, error) {
 	if d, ok := named[h]; ok {
 		return d, nil
 	}
 	if h == datatypeNull {
-		return nil, fail(a.name(i), errType, "it is MPI_DATATYPE_NULL")
+		return nil, fail(arg, errType, "it is MPI_DATATYPE_NULL")
 	}
 	if d, ok := lookup[*datatype](&e.handles, h); ok {
 		return d, nil
 	}
-	return nil, fail(a.name(i), errType, "%#x is no datatype, or one that is freed", uint64(h))
+	return nil, fail(arg, errType, "%#x is no datatype, or one that is freed", uint64(h))
 }
 
 // items is memory of the program that a call sends or receives.
 type items struct {
 	d     *datatype
 	n     int
-	bytes []byte // all memory from the first item's beginning to the last one's end
+	bytes []byte // all memory from the first byte of the items to their last one
 }
 
 // items are what three arguments from i on say: a buffer, a number of items, and their datatype.
@@ -115,29 +162,125 @@ func (e *Env) items(a *arguments, i int) (items, error) {
 	if err != nil {
 		return items{}, err
 	}
-	d, err := e.datatype(a, i+2)
+	d, err := e.committed(a, i+2)
 	if err != nil {
 		return items{}, err
 	}
+	return a.itemsAt(i, i+1, a.Addr(i), n, d)
+}
+
+// committed is datatype of a call that needs a committed one.
+func (e *Env) committed(a *arguments, i int) (*datatype, error) {
+	return e.committedOf(a.name(i), a.Handle(i))
+}
+
+// committedOf is datatypeOf of a committed one.
+func (e *Env) committedOf(arg string, h Handle) (*datatype, error) {
+	d, err := e.datatypeOf(arg, h)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.committed {
+		return nil, fail(arg, errType, "it is not committed: call MPI_Type_commit before")
+	}
+	return d, nil
+}
+
+// itemsAt are n items from an address on. buf and count are the arguments that say so.
+func (a *arguments) itemsAt(buf, count int, addr uint64, n int, d *datatype) (items, error) {
 	out := items{d: d, n: n}
-	if n == 0 {
+	if n == 0 || d.size == 0 {
 		return out, nil
 	}
-	switch addr := a.Addr(i); {
-	case addr == 0:
-		return items{}, fail(a.name(i), errBuffer, "it is NULL, and there are %d items of %s", n, d.name)
-	case addr <= bufferAutomatic:
-		return items{}, fail(a.name(i), errBuffer, "it is MPI_IN_PLACE or MPI_BUFFER_AUTOMATIC, which this call does not take")
-	case n > maxBytes/d.extent:
-		return items{}, fail(a.name(i+1), errCount, "%d items of %s are more than a program has memory for", n, d.name)
-	default:
-		out.bytes = slice[byte](addr, n*d.extent)
+	stride := max(d.extent, -d.extent)
+	switch {
+	case addr == 0 && d.trueLB == 0:
+		return items{}, fail(a.name(buf), errBuffer, "it is NULL, and there are %d items of %s", n, d.describe())
+	case addr > 0 && addr <= bufferAutomatic:
+		return items{}, fail(a.name(buf), errBuffer, "it is MPI_IN_PLACE or MPI_BUFFER_AUTOMATIC, which this call does not take")
+	case stride > 0 && n > maxBytes/stride || n > maxBytes/d.size:
+		return items{}, fail(a.name(count), errCount, "%d items of %s are more than a program has memory for", n, d.describe())
 	}
+	span := (n-1)*stride + d.trueExtent
+	low := d.trueLB
+	if d.extent < 0 {
+		var err error
+		if out.d, err = d.backward(n); err != nil {
+			return items{}, err
+		}
+		low -= (n - 1) * stride
+	}
+	out.bytes = slice[byte](addr+uint64(low), span)
 	// Package mpi copies with locks held, so a wrong address must be found before.
-	return out, a.access(i, func() {
+	return out, a.access(buf, func() {
 		shm.Touch(out.bytes[:1])
 		shm.Touch(out.bytes[len(out.bytes)-1:])
 	})
+}
+
+// backward is a datatype of negative extent in memory that begins with the first byte of its n-th item.
+func (d *datatype) backward(n int) (*datatype, error) {
+	moved, err := mpi.StructOf([]int{1}, []int{(1 - n) * d.extent}, []mpi.Datatype{d.d})
+	if err != nil {
+		return nil, err
+	}
+	if moved, err = moved.Resized(0, d.extent); err != nil {
+		return nil, err
+	}
+	return &datatype{
+		name: d.name, d: moved, size: d.size, lb: d.lb, extent: d.extent, trueLB: d.trueLB,
+		trueExtent: d.trueExtent, align: d.align, gaps: true, committed: true,
+	}, nil
+}
+
+// describe names a datatype for errors.
+func (d *datatype) describe() string {
+	if d.name != "" {
+		return d.name
+	}
+	return fmt.Sprintf("a datatype of %d bytes", d.size)
+}
+
+// pack is a copy of the bytes of the items, one after another, or the program's memory if they are so there.
+func (a *arguments) pack(buf int, it *items) ([]byte, error) {
+	if it.contiguous() {
+		return it.bytes, nil
+	}
+	b, err := []byte(nil), error(nil)
+	if fault := a.access(buf, func() {
+		b, err = mpi.Pack(make([]byte, 0, it.n*it.d.size), it.bytes, it.n, it.d.d)
+	}); fault != nil {
+		return nil, fault
+	}
+	return b, err
+}
+
+// store is unpack of what pack has returned. If it is the program's memory nothing is to be done.
+func (a *arguments) store(buf int, it *items, b []byte) error {
+	if it.contiguous() {
+		return nil
+	}
+	return a.unpack(buf, it, b)
+}
+
+// unpack stores bytes of any number of items where they belong.
+func (a *arguments) unpack(buf int, it *items, b []byte) error {
+	if it.contiguous() {
+		return a.access(buf, func() { copy(it.bytes, b) })
+	}
+	n := min(len(b)/it.d.size, it.n)
+	err := error(nil)
+	if fault := a.access(buf, func() { _, err = mpi.Unpack(b, it.bytes, n, it.d.d) }); fault != nil {
+		return fault
+	}
+	return err
+}
+
+// contiguous reports whether the items follow one another without gaps.
+func (it *items) contiguous() bool {
+	return len(it.bytes) == 0 || !it.d.gaps || it.n == 1 && it.d.dense
 }
 
 // maxBytes bounds the memory of a call: addresses of programs have 47 bits.

@@ -13,10 +13,16 @@
 // The package has no cgo, and its tests run without a C compiler. Memory of the C program is reached
 // by its address. Only memory.go does so.
 //
+// # Requests
+//
+// A request consists of requests of package mpi, or of calls that goroutines execute. It is over when
+// all of them are. Then the call that finds it so stores what has come: items with gaps are received through
+// a copy. Its error goes to the error handler of the object that it was begun for.
+//
 // # Callbacks
 //
-// The package calls functions of the program through [Config.Callback]: error handlers now, and later
-// operations, copy and delete functions of attributes, and functions of generalized requests. It calls
+// The package calls functions of the program through [Config.Callback]: error handlers, operations,
+// copy and delete functions of attributes, and later functions of generalized requests. It calls
 // them on the goroutine that executes the call. What runs the function is the choice of Callback:
 // the thread of the program that waits in the call, or a thread of the library. A function may make
 // calls itself, so no lock is held meanwhile.

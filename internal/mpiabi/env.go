@@ -27,8 +27,12 @@ type Config struct {
 
 // Env executes the calls of one program.
 type Env struct {
-	config  Config
-	handles handleTable
+	config      Config
+	handles     handleTable
+	codes       errorCodes
+	errhandlers errhandlers
+	buffer      sendBuffer
+	fortran     fortran
 	// ctx is the context of all calls that wait. It ends with Abort or Finalize.
 	ctx  context.Context //nolint:containedctx // C calls have none, and this one ends with the job.
 	stop context.CancelFunc
@@ -38,6 +42,14 @@ type Env struct {
 	ended  sync.Once // abort
 	world  comm
 	self   comm
+	noFile noFile
+
+	signals *mpi.Comm     // of this rank alone, for ends of nonblocking collectives
+	signal  atomic.Uint32 // the last one's tag
+
+	commAttributes  *commAttributes
+	typesAttributes sync.Map // of datatypes: *attributes by Handle
+	allocated       sync.Map // by MPI_Alloc_mem: *shm.Region by its address
 }
 
 // The phases of a program.
@@ -60,10 +72,11 @@ func New(config Config) *Env {
 	if config.Stderr == nil {
 		config.Stderr = os.Stderr
 	}
-	e := &Env{config: config}
+	e := &Env{config: config, commAttributes: newCommAttributes()}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.world.init(commWorld, nil)
 	e.self.init(commSelf, nil)
+	e.noFile.handler.Store(uint64(errorsReturn))
 	return e
 }
 
@@ -108,6 +121,16 @@ func (e *Env) begin() error {
 		return err
 	}
 	e.world.c, e.self.c = c, c.Self()
+	if e.world.hidden, err = c.Dup(e.ctx); err != nil {
+		return err
+	}
+	if e.self.hidden, err = c.Self().Dup(e.ctx); err != nil {
+		return err
+	}
+	if e.signals, err = c.Self().Dup(e.ctx); err != nil {
+		return err
+	}
+	e.commAttributes.appnum = int32(c.AppNum())
 	e.phase.Store(phaseRunning)
 	return nil
 }
@@ -118,6 +141,12 @@ func (e *Env) end() error {
 	defer e.initMu.Unlock()
 	if e.phase.Load() != phaseRunning {
 		return errNotRunning(e.phase.Load())
+	}
+	// Delete functions may call MPI still. Libraries have their work ended by those of MPI_COMM_SELF.
+	for _, c := range []*comm{&e.self, &e.world} {
+		if err := c.attributes.removeAll(e, c.h); err != nil {
+			return err
+		}
 	}
 	if err := e.world.c.Finalize(e.ctx); err != nil {
 		return err

@@ -40,6 +40,17 @@ func (t *handleTable) get(h Handle) any {
 	return nil
 }
 
+// each calls f for all objects. f uses no handles.
+func (t *handleTable) each(f func(object any)) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, object := range t.slots {
+		if object != nil {
+			f(object)
+		}
+	}
+}
+
 // lookup is the object of a dynamic handle. ok is false if there is none of this type.
 func lookup[T any](t *handleTable, h Handle) (object T, ok bool) {
 	object, ok = t.get(h).(T)
@@ -60,3 +71,6 @@ func remove[T any](t *handleTable, h Handle) (object T, ok bool) {
 	}
 	return object, ok
 }
+
+// drop frees a handle, whatever its object is.
+func (t *handleTable) drop(h Handle) { remove[any](t, h) }

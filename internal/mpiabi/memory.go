@@ -19,3 +19,9 @@ func slice[T any](addr uint64, n int) []T {
 
 // address is where a value is that C is told of. The caller pins it.
 func address[T any](v *T) uint64 { return uint64(uintptr(unsafe.Pointer(v))) }
+
+// as is memory as values of another type, which has no pointers. Bytes that are no whole value are left out.
+func as[T any](b []byte) []T {
+	var one T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(one)))
+}

@@ -61,10 +61,15 @@ const (
 // setStatus stores a status, unless its address is MPI_STATUS_IGNORE. The error stays as it is: only
 // calls for several requests set it.
 func (a *arguments) setStatus(i int, st mpi.Status) error {
-	s := slice[int32](a.Addr(i), statusSize/4)
-	if s == nil {
+	if a.Addr(i) == 0 {
 		return nil
 	}
+	return a.setStatusAt(i, a.Addr(i), st)
+}
+
+// setStatusAt stores a status in an array that an argument points to.
+func (a *arguments) setStatusAt(i int, addr uint64, st mpi.Status) error {
+	s := slice[int32](addr, statusSize/4)
 	return a.access(i, func() {
 		s[statusSource], s[statusTag] = int32(st.Source), int32(st.Tag)
 		s[statusBytesLow], s[statusBytesHigh] = int32(uint32(st.Bytes)), int32(uint64(st.Bytes)>>32)

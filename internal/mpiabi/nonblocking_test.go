@@ -1,0 +1,119 @@
+//go:build linux
+
+package mpiabi
+
+import (
+	"strings"
+	"testing"
+)
+
+func init() {
+	wrongCalls = append(wrongCalls, func(t *testing.T, r *rank) []wrongCall {
+		mem, out := place(r.cMemory, make([]int32, 8)...), place(r.cMemory, Handle(0))
+		var rows []wrongCall
+		for _, p := range prototypes {
+			_, registered := entries[p.name]
+			init := strings.Contains(p.name, "_init") && strings.Contains(callsText, "int "+strings.Replace(p.name, "_init", "", 1)+"(")
+			last := len(p.params) - 1
+			if !registered || p.handleParam("MPI_Comm") < 0 || !init && !strings.HasPrefix(p.name, "MPI_I") ||
+				p.params[last].typ != "MPI_Request" || strings.Contains(p.name, "send") || strings.Contains(p.name, "recv") {
+				continue
+			}
+			// The arguments of a right call, of which one is wrong.
+			right := make(Args, last+1)
+			wrong := map[int]struct {
+				value uint64
+				class int32
+			}{last: {0, errArg}}
+			for i, q := range p.params {
+				switch {
+				case q.typ == "MPI_Request":
+					right[i] = out
+				case q.pointer:
+					right[i] = mem
+				case q.typ == "MPI_Datatype":
+					right[i] = 0x209
+					wrong[i] = struct {
+						value uint64
+						class int32
+					}{uint64(datatypeNull), errType}
+				case q.typ == "MPI_Op":
+					right[i] = uint64(opSum)
+					wrong[i] = struct {
+						value uint64
+						class int32
+					}{uint64(opNull), errOp}
+				case q.typ == "MPI_Comm":
+					right[i] = uint64(commWorld)
+					wrong[i] = struct {
+						value uint64
+						class int32
+					}{uint64(commNull), errComm}
+				case strings.HasSuffix(q.name, "count"):
+					right[i] = 1
+					wrong[i] = struct {
+						value uint64
+						class int32
+					}{neg(-1), errCount}
+				}
+			}
+			for i, w := range wrong {
+				args := append(Args(nil), right...)
+				args[i] = w.value
+				rows = append(rows, wrongCall{p.name, args, w.class})
+			}
+		}
+		return rows
+	})
+}
+
+func TestNonblockingCollectives(t *testing.T) {
+	rs := job(t, 3)
+	each(rs, func(i int, r *rank) {
+		const intType = 0x209
+		world, me := r.made("MPI_Comm_dup", uint64(commWorld)), int32(i)
+		reqs := place(r.cMemory, make([]Handle, 5)...)
+		req := func(i int) uint64 { return reqs + uint64(8*i) }
+		mine := place(r.cMemory, me+1, 10*me)
+		sum, root, all := place(r.cMemory, int32(0), 0), place(r.cMemory, me, me), place(r.cMemory, make([]int32, 6)...)
+		pair := r.made("MPI_Type_contiguous", 2, intType)
+		r.must("MPI_Type_commit", place(r.cMemory, Handle(pair)))
+		r.must("MPI_Iallreduce", mine, sum, 2, intType, uint64(opSum), world, req(0))
+		r.must("MPI_Ibcast", root, 1, pair, 2, world, req(1))
+		r.must("MPI_Igatherv", mine, 1, intType, all, place(r.cMemory, int32(1), 1, 1), place(r.cMemory, int32(4), 2, 0), intType, 0, world, req(2))
+		r.must("MPI_Ibarrier", world, req(3))
+		// A blocking collective, and messages, while others are under way. A type and a communicator that are
+		// freed serve what has begun.
+		r.must("MPI_Iscan", mine, all+4, 1, intType, uint64(opSum), world, req(4))
+		r.freeHandle("MPI_Type_free", pair)
+		r.must("MPI_Barrier", world)
+		r.freeHandle("MPI_Comm_free", world)
+		r.must("MPI_Waitall", 5, reqs, 0)
+		for k, h := range slice[Handle](reqs, 5) {
+			if h != requestNull {
+				t.Errorf("request %d is %#x, want MPI_REQUEST_NULL", k, h)
+			}
+		}
+		r.same("MPI_Iallreduce", slice[int32](sum, 2), 6, 30)
+		r.same("MPI_Ibcast", slice[int32](root, 2), 2, 2)
+		r.same("MPI_Iscan", slice[int32](all+4, 1), []int32{1, 3, 6}[i])
+		if i == 0 {
+			r.same("MPI_Igatherv", slice[int32](all, 6), 3, 1, 2, 0, 1, 0)
+		}
+		// A persistent one.
+		r.must("MPI_Allreduce_init", mine, sum, 1, intType, uint64(opSum), uint64(commWorld), 0x130, req(0))
+		for k := range int32(3) {
+			*at[int32](mine) = me + k
+			r.must("MPI_Start", req(0))
+			r.must("MPI_Wait", req(0), 0)
+			r.same("MPI_Allreduce_init", slice[int32](sum, 1), 3+3*k)
+		}
+		r.must("MPI_Request_free", req(0))
+		// Arguments that only the collective itself reads are errors of its end.
+		r.world.handler.Store(uint64(errorsReturn))
+		r.must("MPI_Ibcast", 0, 1, intType, 0, uint64(commWorld), req(0))
+		if code := r.call("MPI_Wait", req(0), 0); code != errBuffer {
+			t.Errorf("MPI_Wait of a broadcast of NULL: code %d, want %d", code, errBuffer)
+		}
+	})
+}
