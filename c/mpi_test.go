@@ -64,6 +64,32 @@ func TestMPIErrorsAreFatal(t *testing.T) {
 	}
 }
 
+// Calls of several chapters give what the standard says, with operations, error handlers and attributes
+// whose functions are the program's.
+func TestMPICalls(t *testing.T) {
+	build := testutil.CLibrary(t)
+	_, vmmc := mpiProgram(t)
+	program := filepath.Join(build, "mpicalls")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-Impi/include",
+		"-o", program, "mpi/test/calls.c", "-L"+build, "-lmpi_abi", "-Wl,-rpath,"+build).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	node := vmmctest.Nodes(t, 1)[0]
+	for _, ranks := range []string{"1", "2", "5"} {
+		c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", ranks, program)
+		c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), node.Environ()...)
+		if out, err := c.CombinedOutput(); err != nil || string(out) != "ok\n" {
+			t.Errorf("%s ranks: %v\n%s", ranks, err, out)
+		}
+	}
+	c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", "1", program, "abort")
+	c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), node.Environ()...)
+	out, err := c.Output()
+	if string(out) != "ok\n" || c.ProcessState.ExitCode() != 7 {
+		t.Errorf("a program that calls MPI_Abort with 7 has printed %q, and ended with %v", out, err)
+	}
+}
+
 // What needs no other rank works without MPI_Init.
 func TestMPIAlone(t *testing.T) {
 	program, _ := mpiProgram(t)

@@ -4,7 +4,7 @@
 // vmmcgo_start once and vmmcgo_now often, both with the program's signals blocked. Operations that
 // may wait come through a list in memory that C and Go share. c/src/boundary.h describes both ways.
 //
-// It never calls C, and keeps nothing that C could free. Of the Go heap C sees the words of a mapped
+// It calls no C but functions of MPI programs (callProgram), and keeps nothing that C could free. Of the Go heap C sees the words of a mapped
 // import and those that polls of VIPL read, pinned until C's threads have left them (see grace). It
 // only loads them, but for a count of its polls.
 package main

@@ -43,7 +43,7 @@ type sessions struct {
 	// Supervisors of sessions that are not made, which cannot be killed, of which user.
 	stuck map[uint32]int
 
-	restored  atomic.Bool // the table has the sessions that there were when the node started
+	restored  atomic.Bool                      // the table has the sessions that there were when the node started
 	misplaced atomic.Pointer[misplacedProgram] // keeps the node from starting; nil: none
 }
 

@@ -19,5 +19,9 @@ int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n
         fflush(NULL);
         _exit(1);
     }
+    if (c.out[1]) { /* The job ends. Go's exit would lose what the program has printed. */
+        fflush(NULL);
+        _exit((int)(c.out[1] & 255));
+    }
     return (int)(int64_t)c.out[0];
 }

@@ -1,0 +1,26 @@
+//go:build linux && cgo
+
+package main
+
+// #include <stdint.h>
+//
+// /* Runs a function of the program. Its parameters are integers and pointers: on the machines that
+//    have this library a caller may pass more of them than the function has. */
+// static uint64_t call_program(uint64_t function, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
+//                              uint64_t e, uint64_t f) {
+//     typedef uint64_t (*program_function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+//     return ((program_function)(uintptr_t)function)(a, b, c, d, e, f);
+// }
+import "C"
+
+// callProgram runs a function of the program that a call of MPI was given: an operation, an error
+// handler, one that copies or deletes an attribute. It runs on a thread of the library, with signals
+// blocked, while the call waits. It may call MPI. It must return: to leave it by longjmp is not
+// possible.
+func callProgram(function uint64, args ...uint64) uint64 {
+	var a [6]C.uint64_t
+	for i, arg := range args {
+		a[i] = C.uint64_t(arg)
+	}
+	return uint64(C.call_program(C.uint64_t(function), a[0], a[1], a[2], a[3], a[4], a[5]))
+}
