@@ -41,6 +41,7 @@ type bad struct {
 
 // badValues are of flags, by command if that matters; those without any say why.
 var badValues = map[string][]bad{
+	"--mpi":     {{"/nonexistent/p", serve.Failed, nil}, {"DIR/hosts", serve.Failed, nil}},
 	"--socket":  {{"/nonexistent/s", serve.Failed, nil}},
 	"--node":    {{"n77", serve.Failed, nil}, {"a b", serve.Failed, nil}},
 	"--certs":   {{"/nonexistent/c", serve.Failed, []string{"--hosts", "DIR/hosts"}}},
