@@ -29,7 +29,11 @@ int use(VIP_DESCRIPTOR *d) {
 }
 `
 
-func TestVIPLHeader(t *testing.T) {
+func TestVIPLHeader(t *testing.T) { checkHeader(t, "vipl/include", viplFragment) }
+
+// checkHeader compiles a fragment with the headers of a folder, as each language and standard.
+func checkHeader(t *testing.T, include, fragment string) {
+	t.Helper()
 	for _, c := range []struct{ compiler, language, standard string }{
 		{"gcc", "c", "c89"},
 		{"gcc", "c", "c99"},
@@ -41,8 +45,8 @@ func TestVIPLHeader(t *testing.T) {
 			_, err := exec.LookPath(c.compiler)
 			testutil.Require(t, err == nil, "there is no "+c.compiler)
 			cmd := exec.CommandContext(t.Context(), c.compiler, "-x", c.language, "-std="+c.standard, "-Wall", "-Wextra",
-				"-Wpedantic", "-Werror", "-fsyntax-only", "-Ivipl/include", "-")
-			cmd.Stdin = strings.NewReader(viplFragment)
+				"-Wpedantic", "-Werror", "-fsyntax-only", "-I"+include, "-")
+			cmd.Stdin = strings.NewReader(fragment)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -23,26 +23,7 @@ func confirming(
 	t testing.TB, on *vmmctest.Node, copied string,
 ) (*table.Replica[key, record], *table.Reader[key, record]) {
 	t.Helper()
-	copied = on.Name() + "/" + copied
-	r, err := table.Replicate[key, record](within(t), on.Open(t), name, copied, table.Confirm(confirmName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	reader, err := table.Open[key, record](within(t), on.Open(t), copied)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := reader.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r, reader
+	return replicate(t, on, copied, table.Confirm(confirmName))
 }
 
 // When a change returns, as many replicas have it as the owner awaits.

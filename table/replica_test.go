@@ -15,13 +15,13 @@ import (
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
 
-// replicate makes a replica on a node, and a reader of it.
+// replicate makes a replica on a node under a name, and a reader of it.
 func replicate(
-	t *testing.T, on *vmmctest.Node,
+	t testing.TB, on *vmmctest.Node, copied string, opts ...table.Option,
 ) (*table.Replica[key, record], *table.Reader[key, record]) {
 	t.Helper()
-	copied := on.Name() + "/copy"
-	r, err := table.Replicate[key, record](within(t), on.Open(t), name, copied)
+	copied = on.Name() + "/" + copied
+	r, err := table.Replicate[key, record](within(t), on.Open(t), name, copied, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestReplica(t *testing.T) {
 			for i := range 200 {
 				change(i)
 			}
-			rep, r := replicate(t, nodes[len(nodes)-1])
+			rep, r := replicate(t, nodes[len(nodes)-1], "copy")
 			same(t, o, r, ks)
 			for round := range 20 {
 				for i := range 100 {
@@ -123,7 +123,7 @@ func TestReadersOfAReplica(t *testing.T) {
 	for _, k := range ks {
 		put(t, o, k, 0)
 	}
-	rep, r := replicate(t, node)
+	rep, r := replicate(t, node, "copy")
 	ctx, stop := context.WithCancel(within(t))
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -183,7 +183,7 @@ func TestReplicaOfAFullTable(t *testing.T) {
 		ks = append(ks, next)
 		next++
 	})
-	rep, r := replicate(t, node)
+	rep, r := replicate(t, node, "copy")
 	caughtUp(t, rep)
 	same(t, o, r, ks)
 }
@@ -193,7 +193,7 @@ func TestReplicaFarBehind(t *testing.T) {
 	node := vmmctest.Nodes(t, 1)[0]
 	o := newTable[record](t, node.Open(t), 100)
 	put(t, o, 1, 0)
-	rep, r := replicate(t, node)
+	rep, r := replicate(t, node, "copy")
 	var once sync.Once
 	held, goOn := make(chan struct{}), make(chan struct{})
 	steps.On(t, func(s string) {
@@ -233,7 +233,7 @@ func TestReplicaOfAFullTableFarBehind(t *testing.T) {
 		put(t, o, k, 0)
 		ks = append(ks, k)
 	}
-	rep, r := replicate(t, node)
+	rep, r := replicate(t, node, "copy")
 	var once sync.Once
 	held, goOn := make(chan struct{}), make(chan struct{})
 	steps.On(t, func(s string) {
@@ -266,7 +266,7 @@ func TestReplicaPromoted(t *testing.T) {
 			}
 			t.Run(w.name+"/"+s.step, func(t *testing.T) {
 				child, reader, ks, node := startOwner(t, w, s.step, s.nth, "/nonexistent/file")
-				rep, r := replicate(t, node)
+				rep, r := replicate(t, node, "copy")
 				n := awaitStep(t, child, s.step) + 1
 				caughtUp(t, rep)
 				var before []record
