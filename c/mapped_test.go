@@ -177,6 +177,28 @@ func TestMappedLeaving(t *testing.T) { runInside(t, "leaving") }
 // A handler forks in the middle of a send.
 func TestMappedForking(t *testing.T) { runInside(t, "forking") }
 
+// A queued send costs the wake-ups of two threads, which is as much as 64 KiB take between nodes.
+func TestLongSendsAreNotQueued(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	p := nodes[1].Open(t)
+	const message, slots, messages = 64 << 10, 16, 400
+	m := make([]byte, slots*message)
+	if _, err := p.Export(1, m); err != nil {
+		t.Fatal(err)
+	}
+	c := inside(t, nodes[0], "long", nodes[1].Name(), strconv.Itoa(int(p.PID())))
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for i := range slots {
+		for off := i * message; off < (i+1)*message; off += 4 {
+			if got, want := binary.NativeEndian.Uint32(m[off:]), uint32(messages-slots+i); got != want {
+				t.Fatalf("the word at %d is %d, not %d", off, got, want)
+			}
+		}
+	}
+}
+
 // The exporter is killed while C sends.
 func TestMappedPeerGone(t *testing.T) {
 	node := vmmctest.Nodes(t, 1)[0]

@@ -32,6 +32,7 @@ struct thread {
     int in_handler;               /* reports whether it runs a notification handler */
     struct vmmcb_epoch *epoch;    /* NULL until its first transfer on a mapped path */
     uint64_t epochs;              /* how often it has entered one */
+    uint32_t congested;           /* so many of its next long sends are queued: see transfer.c */
     /* Words that it has waited for with arguments that Go has found right, at a time when
        `ended` was this. An ended export or import makes all of them unknown. */
     struct {

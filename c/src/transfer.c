@@ -8,6 +8,13 @@
 /* The longest that Go is asked to do at once, on this thread. Longer ones wait in Go. */
 #define LONGEST_MAPPED 65536u
 #define LONGEST_ASYNC 262144u
+#define LONGEST_STREAM (1u << 20)
+
+/*
+ * How many long sends are queued after one that did not fit into the socket. Such a send costs a
+ * copy of what is left, and waits until all before it has arrived. A queued one does neither.
+ */
+#define CONGESTED 32
 
 /* What a call knows of its destination or source in DestSpace. */
 struct place {
@@ -41,14 +48,17 @@ static int find(uintptr_t a, uint64_t bytes, struct place *p) {
     return 0;
 }
 
-static uint64_t longest_now(int get, uint32_t how, uint32_t mapped) {
+static uint64_t longest_now(struct thread *t, int get, uint32_t how, uint32_t mapped) {
     if (how & VMMCB_ASYNC) {
         return LONGEST_ASYNC;
     }
     if (mapped) {
         return LONGEST_MAPPED;
     }
-    return get ? 0 : VMMCB_SMALL; /* a reply takes a round trip */
+    if (get) {
+        return 0; /* a reply takes a round trip */
+    }
+    return t->congested > 0 ? VMMCB_SMALL : LONGEST_STREAM;
 }
 
 /*
@@ -191,8 +201,14 @@ __attribute__((noinline)) static int transfer(uint32_t op, const void *local, co
     r->in[4] = bytes;
     r->in[5] = how;
     code = VMMCB_WOULD_WAIT;
-    if (!t->in_handler && (finish || bytes <= longest_now(get, how, p.mapped))) {
+    int is_long = !get && bytes > VMMCB_SMALL && !(how & VMMCB_ASYNC);
+    if (!t->in_handler && (finish || bytes <= longest_now(t, get, how, p.mapped))) {
         code = vmmc_now(t, r);
+        if (is_long && code == VMMCB_SENT) {
+            t->congested = CONGESTED;
+        }
+    } else if (is_long && t->congested > 0) {
+        t->congested--;
     }
     if (code == VMMCB_WOULD_WAIT) {
         vmmc_queue(t, r);

@@ -497,6 +497,36 @@ static void count_instructions(void) {
     mark(); /* the tracer lets the thread go here */
 }
 
+/* Sends of 64 KiB to another node are made on the caller's thread, where the socket has room. */
+static void long_sends(const char *node, int pid) {
+    vmmc_imphandle_t im;
+    int32 *far;
+    uint32 n, queued = 0;
+    WANT(vmmc_ImportRecvBuf(vmmc_NameToNode((char *)node), (vmmc_pid_t)pid, 1, &im, &far, &n), 0);
+    CHECK(n >= 16384);
+    int32 *v = calloc(16384, 4);
+    CHECK(v);
+    for (int32 i = 1; i <= 50; i++) {
+        v[0] = v[16383] = i;
+        uint32_t before = __atomic_load_n(&vmmc_shared->queued, __ATOMIC_SEQ_CST);
+        WANT(vmmc_SendData(v, far, 16384), 0);
+        queued += __atomic_load_n(&vmmc_shared->queued, __ATOMIC_SEQ_CST) != before;
+        WANT(vmmcx_fence(far), 0); /* the socket is empty again */
+    }
+    CHECK(queued < 25); /* one that did not fit has up to 32 others queued */
+
+    /* Without a pause the socket gets full. Each message has the words of its own time. */
+    CHECK(n % 16384 == 0);
+    for (uint32 i = 0; i < 400; i++) {
+        for (uint32 k = 0; k < 16384; k++) {
+            v[k] = (int32)i;
+        }
+        WANT(vmmc_SendData(v, far + i * 16384 % n, 16384), 0);
+    }
+    memset(v, 0xff, 65536);
+    WANT(vmmcx_fence(far), 0);
+}
+
 /*
  * Messages of the stream and asynchronous ones come before what is sent later on the mapped path.
  * Of another process: export 1 is mapped and has the flag in its last word, export 2 is not mapped.
@@ -763,6 +793,8 @@ int main(int argc, char **argv) {
         crowd();
     } else if (strcmp(name, "count") == 0) {
         count_instructions();
+    } else if (strcmp(name, "long") == 0) {
+        long_sends(a2, a3);
     } else if (strcmp(name, "order") == 0) {
         order(a2, a3, a4);
     } else if (strcmp(name, "closing") == 0) {
