@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
 
 // Keyval names an attribute of communicators: a value of type T that a program, or a library that it
@@ -261,6 +263,20 @@ func (c *Comm) Free() (err error) {
 		return &Error{Call: call, Class: ErrOther, Err: err}
 	}
 	return nil
+}
+
+// Shadow is a communicator of the same ranks, whose messages c does not receive. No rank waits for
+// another one, and no message is sent. It is for a library that sends messages beside those of a program: a
+// rank takes one for each communicator, as all that it takes receive the same messages. It has no
+// attributes, and its errors are returned. It is revoked with c.
+//
+// Experimental: it may change in any release.
+func (c *Comm) Shadow() *Comm {
+	id := engine.ShadowContext(c.id)
+	if c.Inter() {
+		return newInter(c.j, id, c.rank, c.ranks, c.peers, c.first, c.Name()+" shadow")
+	}
+	return newComm(c.j, id, c.rank, c.ranks, c.Name()+" shadow")
 }
 
 // live is the error of calls that name a communicator that is freed.

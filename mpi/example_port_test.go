@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 
 	"github.com/vmmc-go/vmmc/mpi"
 )
@@ -67,6 +68,51 @@ func ExampleComm_Connect() {
 	}
 	fmt.Println(temperature[0])
 	if err := errors.Join(server.Disconnect(ctx), world.Finalize(ctx)); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Two programs that have a connection of their own become one computation.
+func ExampleComm_Join() {
+	ctx := context.Background()
+	world, err := mpi.Init(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", "solver.example:4000")
+	if err != nil {
+		log.Fatal(err)
+	}
+	solver, err := world.Join(ctx, conn)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// The intercommunicator needs the connection no more.
+	if err := conn.Close(); err != nil {
+		log.Print(err)
+	}
+	if err := mpi.Send(ctx, solver, []float64{4.5}, 0, 0); err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(solver.Disconnect(ctx), world.Finalize(ctx)); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A library that sends messages among the ranks of its caller, which never receives them.
+func ExampleComm_Shadow() {
+	ctx := context.Background()
+	world, err := mpi.Init(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	library := world.Shadow()
+	next, prev := (world.Rank()+1)%world.Size(), (world.Rank()+world.Size()-1)%world.Size()
+	halo := []float64{0}
+	if _, err := mpi.Sendrecv(ctx, library, []float64{1}, next, 0, halo, prev, 0); err != nil {
+		log.Fatal(err)
+	}
+	if err := world.Finalize(ctx); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // revocation to all others of the communicator before its own calls fail by it.
 
 // outOfBand marks the context that is never revoked. Ranks of jobs are far fewer than 2^28, so no context
-// of NewContext has the bit.
+// of NewContext has the bit. They are far fewer than 2^27, too.
 const outOfBand = 1 << 63
 
 // OutOfBand returns the context of a communicator that is never revoked. Its tags may be negative.
@@ -28,8 +28,15 @@ const withinGroup = 1 << 61
 // LocalContext returns the context of the messages within each group of an intercommunicator.
 func LocalContext(context uint64) uint64 { return context | withinGroup }
 
+// shadow marks the contexts of messages that a library keeps apart from those of a communicator. They are
+// revoked with the communicator.
+const shadow = 1 << 60
+
+// ShadowContext returns a context that all ranks of a communicator know, and no other communicator has.
+func ShadowContext(context uint64) uint64 { return context | shadow }
+
 // communicator is the context that names a communicator in a revocation.
-func communicator(context uint64) uint64 { return context &^ (withinGroup | 1) }
+func communicator(context uint64) uint64 { return context &^ (withinGroup | shadow | 1) }
 
 // maxRevoked bounds what a rank remembers of revocations, each of which takes a few dozen bytes.
 const maxRevoked = 1 << 20
