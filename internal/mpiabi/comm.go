@@ -65,13 +65,15 @@ func (e *Env) newTopology(a *arguments, i int, create func(c *comm) (*mpi.Comm, 
 	if err != nil || made == nil {
 		return err
 	}
-	n := &comm{c: made, topology: t}
-	if n.hidden, err = made.Dup(e.ctx); err != nil {
-		return err
-	}
-	n.handler.Store(c.handler.Load())
+	return a.setHandle(i, e.addComm(made, t, Handle(c.handler.Load())))
+}
+
+// addComm gives a new communicator a handle. t may be nil.
+func (e *Env) addComm(made *mpi.Comm, t *topology, handler Handle) Handle {
+	n := &comm{c: made, topology: t, hidden: made.Shadow()}
+	n.handler.Store(uint64(handler))
 	n.h = e.handles.add(n)
-	return a.setHandle(i, n.h)
+	return n.h
 }
 
 // dupComm makes a communicator with the attributes of the one of argument 0. If a copy function fails there

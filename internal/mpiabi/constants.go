@@ -82,13 +82,17 @@ const (
 	errIO        int32 = 35
 	errKeyval    int32 = 36
 	errLockType  int32 = 37
+	errName      int32 = 38
 	errNotSame   int32 = 40
 	errNoSpace   int32 = 41
 	errNoFile    int32 = 42
+	errPort      int32 = 43
 	errQuota     int32 = 44
 	errReadOnly  int32 = 45
 	errRMARange  int32 = 48
 	errRMASync   int32 = 50
+	errService   int32 = 51
+	errSpawn     int32 = 53
 	errUnsupp    int32 = 55
 	errWin       int32 = 56
 	errAborted   int32 = 58

@@ -44,6 +44,9 @@ type Env struct {
 	self   comm
 	noFile noFile
 
+	parentMu   sync.Mutex
+	parentComm Handle // Guarded by parentMu. 0: the program has not asked for it.
+
 	signals *mpi.Comm     // of this rank alone, for ends of nonblocking collectives
 	signal  atomic.Uint32 // the last one's tag
 
@@ -121,12 +124,7 @@ func (e *Env) begin() error {
 		return err
 	}
 	e.world.c, e.self.c = c, c.Self()
-	if e.world.hidden, err = c.Dup(e.ctx); err != nil {
-		return err
-	}
-	if e.self.hidden, err = c.Self().Dup(e.ctx); err != nil {
-		return err
-	}
+	e.world.hidden, e.self.hidden = c.Shadow(), c.Self().Shadow()
 	if e.signals, err = c.Self().Dup(e.ctx); err != nil {
 		return err
 	}

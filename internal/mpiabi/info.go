@@ -174,8 +174,10 @@ func (e *Env) addInfo(a *arguments, i int, in *info) error {
 }
 
 // info is the info object that an argument is the handle of.
-func (e *Env) info(a *arguments, i int) (*info, error) {
-	h := a.Handle(i)
+func (e *Env) info(a *arguments, i int) (*info, error) { return e.infoOf(a, i, a.Handle(i)) }
+
+// infoOf is the info object of a handle of argument i, which may be an array.
+func (e *Env) infoOf(a *arguments, i int, h Handle) (*info, error) {
 	switch h {
 	case infoNull:
 		return nil, fail(a.name(i), errInfo, "it is MPI_INFO_NULL")

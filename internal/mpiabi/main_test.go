@@ -63,7 +63,12 @@ func (r *rank) must(name string, args ...uint64) {
 // MPI_COMM_WORLD are returned.
 func job(t testing.TB, size int) []*rank {
 	t.Helper()
-	node := vmmctest.Nodes(t, 1)[0]
+	return jobOn(t, vmmctest.Nodes(t, 1)[0], size)
+}
+
+// jobOn is job on a node that other jobs use, too.
+func jobOn(t testing.TB, node *vmmctest.Node, size int) []*rank {
+	t.Helper()
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	t.Setenv(nodeproto.GroupEnv, fmt.Sprintf("1:%s:%s*%d", hex.EncodeToString(id), node.Name(), size))

@@ -96,6 +96,7 @@ func NewTimer() (*Timer, error)                         { return nil, ErrUnsuppo
 func (*Timer) Descriptor() int                          { return -1 }
 func (*Timer) Set(time.Duration)                        {}
 func (*Timer) Close()                                   {}
+func BorrowSocket(int) (net.Conn, error)                { return nil, ErrUnsupported }
 func Yield()                                            {}
 func YieldOpenly()                                      {}
 func LockFile(string) (*os.File, error)                 { return nil, ErrUnsupported }
