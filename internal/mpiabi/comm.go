@@ -133,7 +133,9 @@ type comm struct {
 	attributes attributes
 	topology   *topology // nil: none
 
-	hidden  *mpi.Comm // of the same ranks, for nonblocking collectives
+	hidden     *mpi.Comm     // of the same ranks, for nonblocking collectives
+	persistent atomic.Uint32 // the tag of the last persistent neighbourhood collective
+
 	queueMu sync.Mutex
 	queue   chan struct{} // Guarded by queueMu. Closed when the last nonblocking collective is over; nil: there was none.
 }

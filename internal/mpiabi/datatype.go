@@ -24,6 +24,7 @@ type datatype struct {
 	align      int  // that of the value with the strictest one
 	gaps       bool // Items have bytes that belong to no value, or their order is another one.
 	dense      bool // An item has no gaps. Those between items do not matter.
+	fixed      bool // The program cannot free it.
 	bounded    bool // The program has set the bounds, so that types made of it keep them.
 	// reduce is an operation that the standard has named on items, or nil if it is not defined for them.
 	// reduce is nil if no such operation is.

@@ -81,8 +81,12 @@ func freeType(e *Env, a *arguments) error {
 	if t, ok := named[h]; ok {
 		return fail(a.name(0), errType, "it is %s, which is not freed", t.name)
 	}
-	if _, ok := lookup[*datatype](&e.handles, h); !ok {
+	t, ok := lookup[*datatype](&e.handles, h)
+	switch {
+	case !ok:
 		return fail(a.name(0), errType, "%#x is no datatype, or one that is freed", uint64(h))
+	case t.fixed:
+		return fail(a.name(0), errType, "it is a number of Fortran, which is not freed")
 	}
 	if err := e.removeTypeAttributes(h); err != nil {
 		return err
@@ -151,7 +155,7 @@ func typeContents(e *Env, a *arguments) error {
 	}
 	handles := make([]Handle, len(m.types))
 	for i, h := range m.handles {
-		if handles[i] = h; named[h] == nil {
+		if handles[i] = h; named[h] == nil && !m.types[i].fixed {
 			handles[i] = e.handles.add(m.types[i])
 		}
 	}

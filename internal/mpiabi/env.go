@@ -33,6 +33,7 @@ type Env struct {
 	errhandlers errhandlers
 	buffer      sendBuffer
 	fortran     fortran
+	f90Types    f90Types
 	// ctx is the context of all calls that wait. It ends with Abort or Finalize.
 	ctx  context.Context //nolint:containedctx // C calls have none, and this one ends with the job.
 	stop context.CancelFunc

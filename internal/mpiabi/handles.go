@@ -72,5 +72,12 @@ func remove[T any](t *handleTable, h Handle) (object T, ok bool) {
 	return object, ok
 }
 
+// replace gives a handle in use another object.
+func (t *handleTable) replace(h Handle, object any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.slots[h-firstDynamic] = object
+}
+
 // drop frees a handle, whatever its object is.
 func (t *handleTable) drop(h Handle) { remove[any](t, h) }

@@ -2,7 +2,7 @@ package mpiabi
 
 import (
 	"errors"
-	"slices"
+	"strings"
 
 	"github.com/vmmc-go/vmmc/mpi"
 )
@@ -22,6 +22,10 @@ func init() {
 		},
 	} {
 		register(name, func(e *Env, a *arguments) error { return e.neighborExchange(a, c.send, c.recv) })
+		register(strings.Replace(name, "MPI_N", "MPI_In", 1), func(e *Env, a *arguments) error {
+			return e.beginNeighbors(a, c.send, c.recv)
+		})
+		register(name+"_init", func(e *Env, a *arguments) error { return e.initNeighbors(a, c.send, c.recv) })
 	}
 }
 
@@ -123,58 +127,138 @@ func (t *topology) peers(rank int) (sources, dests, order []int) {
 	return sources, dests, order
 }
 
-// neighborExchange has all messages under way at once. They are of the communicator that nonblocking
-// collectives have, so no message of the program is taken for one of them.
-func (e *Env) neighborExchange(a *arguments, send, recv neighborSide) error {
-	c, err := e.comm(a, len(a.Args)-1)
+// neighborhood is a neighbourhood collective whose arguments have been read. All its messages are under way at
+// once. They are of the communicator that nonblocking collectives have, so no message of the program is
+// taken for one of them.
+type neighborhood struct {
+	c                     *comm
+	sources, dests, order []int
+	out, in               []items
+	tag                   int
+}
+
+// neighborTag is the tag of neighbourhood collectives that are no persistent ones: all ranks begin those of a
+// communicator in the same order. Persistent ones start in any order, so each has a tag of its own.
+const neighborTag = 0
+
+// neighborhood reads the arguments. Argument at is the communicator.
+func (e *Env) neighborhood(a *arguments, at int, send, recv neighborSide) (*neighborhood, error) {
+	c, err := e.comm(a, at)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.topology == nil {
-		return fail(a.name(len(a.Args)-1), errTopology, "%s has no topology", c.c.Name())
+		return nil, fail(a.name(at), errTopology, "%s has no topology", c.c.Name())
 	}
-	sources, dests, order := c.topology.peers(c.c.Rank())
-	out, err := e.blocks(a, send, len(dests))
-	if err != nil {
-		return err
+	n := &neighborhood{c: c, tag: neighborTag}
+	n.sources, n.dests, n.order = c.topology.peers(c.c.Rank())
+	if n.out, err = e.blocks(a, send, len(n.dests)); err != nil {
+		return nil, err
 	}
-	in, err := e.blocks(a, recv, len(sources))
-	if err != nil {
-		return err
-	}
-	packed := make([][]byte, len(dests))
-	for k := range out {
-		if packed[k], err = out[k].packed(); err != nil {
-			return err
+	n.in, err = e.blocks(a, recv, len(n.sources))
+	return n, err
+}
+
+// begin begins all messages. done stores what has come when all are over.
+func (n *neighborhood) begin() (all []*mpi.Request, done func() error, err error) {
+	packed := make([][]byte, len(n.dests))
+	for k := range n.out {
+		if packed[k], err = n.out[k].packed(); err != nil {
+			return nil, nil, err
 		}
 	}
-	const tag = 0
-	received := make([]*mpi.Request, len(sources))
-	stores := make([]func(mpi.Status) error, len(sources))
-	var sent []*mpi.Request
-	for _, k := range order {
+	defer func() {
+		for _, r := range all {
+			if err != nil {
+				r.Cancel()
+			}
+		}
+	}()
+	received := make([]*mpi.Request, len(n.sources))
+	stores := make([]func(mpi.Status) error, len(n.sources))
+	for _, k := range n.order {
 		var buf []byte
-		buf, stores[k] = in[k].receiver()
-		if received[k], err = mpi.Irecv(c.hidden, buf, sources[k], tag); err != nil {
-			return err
+		buf, stores[k] = n.in[k].receiver()
+		if received[k], err = mpi.Irecv(n.c.hidden, buf, n.sources[k], n.tag); err != nil {
+			return all, nil, err
 		}
+		all = append(all, received[k])
 	}
-	for k, to := range dests {
-		r, err := mpi.Isend(c.hidden, packed[k], to, tag)
+	for k, to := range n.dests {
+		r, err := mpi.Isend(n.c.hidden, packed[k], to, n.tag)
 		if err != nil {
-			return err
+			return all, nil, err
 		}
-		sent = append(sent, r)
+		all = append(all, r)
 	}
-	sts, failed := mpi.Waitall(e.ctx, slices.Concat(received, sent)...)
-	if failed != nil {
-		return failed
-	}
-	var errs []error
-	for k, store := range stores {
-		if store != nil && sources[k] != mpi.ProcNull {
-			errs = append(errs, store(sts[k]))
+	return all, func() error {
+		var errs []error
+		for k, store := range stores {
+			if store == nil || n.sources[k] == mpi.ProcNull {
+				continue
+			}
+			st, _, _ := received[k].Test() // It is over.
+			errs = append(errs, store(st))
 		}
+		return errors.Join(errs...)
+	}, nil
+}
+
+// neighborExchange is a blocking neighbourhood collective.
+func (e *Env) neighborExchange(a *arguments, send, recv neighborSide) error {
+	n, err := e.neighborhood(a, len(a.Args)-1, send, recv)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	all, done, err := n.begin()
+	if err != nil {
+		return err
+	}
+	if _, err := mpi.Waitall(e.ctx, all...); err != nil {
+		return err
+	}
+	return done()
+}
+
+// beginNeighbors is a nonblocking neighbourhood collective.
+func (e *Env) beginNeighbors(a *arguments, send, recv neighborSide) error {
+	last := len(a.Args) - 1
+	n, err := e.neighborhood(a, last-1, send, recv)
+	if err != nil {
+		return err
+	}
+	if err := a.setHandle(last, requestNull); err != nil {
+		return err
+	}
+	all, done, err := n.begin()
+	if err != nil {
+		return err
+	}
+	return e.addRequest(a, last, n.c, func(mpi.Status) error { return done() }, all...)
+}
+
+// initNeighbors is a persistent neighbourhood collective. All ranks make those of a communicator in the same
+// order, so they agree on the tag.
+func (e *Env) initNeighbors(a *arguments, send, recv neighborSide) error {
+	last := len(a.Args) - 1
+	n, err := e.neighborhood(a, last-2, send, recv)
+	if err != nil {
+		return err
+	}
+	if err := e.optionalInfo(a, last-1); err != nil {
+		return err
+	}
+	if err := a.setHandle(last, requestNull); err != nil {
+		return err
+	}
+	n.tag = int(n.c.persistent.Add(1) & mpi.MaxTag)
+	var over func() error
+	return a.setHandle(last, e.handles.add(&request{
+		of: n.c,
+		start: func() (all []*mpi.Request, err error) {
+			all, over, err = n.begin()
+			return all, err
+		},
+		done: func(mpi.Status) error { return over() },
+	}))
 }

@@ -1,6 +1,7 @@
 package mpiabi
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 
 func init() {
 	for _, name := range []string{
-		"barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv",
+		"barrier", "bcast", "gather", "gatherv", "scatter", "scatterv", "allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw",
 		"reduce", "allreduce", "reduce_scatter_block", "reduce_scatter", "scan", "exscan",
 	} {
 		blocking := "MPI_" + strings.ToUpper(name[:1]) + name[1:]
@@ -75,8 +76,25 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 		kept = append(kept, h)
 		b.Args[i] = uint64(h)
 	}
+	var lists [][]Handle // of datatypes, which the call reads when it runs
 	for i, p := range b.p.params {
 		switch {
+		case p.pointer && p.typ == "MPI_Datatype":
+			if b.inPlaceAt(i - 3) { // The buffer is three arguments before.
+				continue
+			}
+			list, err := b.handles(i, c.c.Size())
+			if err != nil {
+				return nil, nil, err
+			}
+			for k, h := range list {
+				if d, ok := lookup[*datatype](&e.handles, h); ok {
+					list[k] = e.handles.add(d)
+					kept = append(kept, list[k])
+				}
+			}
+			lists = append(lists, list)
+			b.Args[i] = address(&list[0])
 		case p.pointer:
 			continue
 		case p.typ == "MPI_Datatype":
@@ -102,6 +120,7 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 	keep(at, &comm{c: c.hidden, h: c.h})
 	return c, func() error {
 		err := e.run(b)
+		runtime.KeepAlive(lists)
 		if more == 1 { // It is not started again.
 			for _, h := range kept {
 				e.handles.drop(h)

@@ -2,6 +2,7 @@ package mpiabi
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/vmmc-go/vmmc/mpi"
@@ -41,6 +42,8 @@ type request struct {
 	start func() ([]*mpi.Request, error)
 	// done gets the status of what the last part has received, and stores the message. It may be nil.
 	done func(st mpi.Status) error
+	// general is a request that the program completes, or nil.
+	general *generalized
 
 	mu     sync.Mutex
 	active bool   // A persistent request is inactive until MPI_Start. Guarded by mu.
@@ -169,6 +172,9 @@ func (q *request) poll() bool {
 	if q.next() != nil {
 		return false
 	}
+	if g := q.general; g != nil {
+		return q.pollGeneral(g)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.over {
@@ -187,6 +193,21 @@ func (q *request) poll() bool {
 	if q.err == nil && q.done != nil {
 		q.err = q.done(q.st)
 	}
+	return true
+}
+
+// pollGeneral is poll of a generalized request that is over.
+func (q *request) pollGeneral(g *generalized) bool {
+	q.mu.Lock()
+	over := q.over
+	q.mu.Unlock()
+	if over {
+		return true
+	}
+	st, err := g.status()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over, q.st, q.err = true, st, err
 	return true
 }
 
@@ -296,6 +317,11 @@ func (rs *requests) complete(k int) (mpi.Status, error) {
 	}
 	st, err := q.result()
 	h := rs.e.complete(rs.handles[k], q)
+	if q.general != nil {
+		if freed := q.general.release(); err == nil {
+			err = freed
+		}
+	}
 	stored := rs.a.access(rs.i, func() { slice[Handle](rs.a.Addr(rs.i), len(rs.handles))[k] = h })
 	if err == nil {
 		err = stored
@@ -353,6 +379,13 @@ func requestFree(e *Env, a *arguments) error {
 	if q == nil {
 		return fail(a.name(0), errRequest, "it is MPI_REQUEST_NULL")
 	}
+	if g := q.general; g != nil {
+		if g.orphan() {
+			remove[*request](&e.handles, h)
+			err = g.release()
+		}
+		return errors.Join(err, a.setHandle(0, requestNull))
+	}
 	remove[*request](&e.handles, h)
 	if q.done != nil {
 		go func() { _ = q.wait(e) }() // It stores the message. No call tells of an error any more.
@@ -367,6 +400,9 @@ func cancel(e *Env, a *arguments) error {
 	}
 	if q == nil {
 		return fail(a.name(0), errRequest, "it is MPI_REQUEST_NULL")
+	}
+	if q.general != nil {
+		return q.general.cancelled()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
