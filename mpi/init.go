@@ -111,6 +111,7 @@ func Init(ctx context.Context, opts ...Option) (*Comm, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	lifelines() // what this program starts by itself must not have the pipes
 	j := &job{module: o.module}
 	several := env.Get(nodeproto.GroupEnv) != ""
 	byPMI := false

@@ -100,7 +100,7 @@ func (s *spawning) environ(rank, app int) []string {
 func inherited() []string {
 	return slices.DeleteFunc(env.All(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		own := []string{nodeproto.TokenEnv, nodeproto.Env, nodeproto.GroupEnv, nodeproto.RankEnv, nodeproto.SizeEnv, nodeproto.ParentEnv, nodeproto.AppNumEnv}
+		own := []string{nodeproto.TokenEnv, nodeproto.Env, nodeproto.GroupEnv, nodeproto.RankEnv, nodeproto.SizeEnv, nodeproto.ParentEnv, nodeproto.AppNumEnv, nodeproto.LifelineEnv}
 		return slices.Contains(own, name) || slices.Contains(otherLaunchers, name) || strings.HasPrefix(name, "PMI_")
 	})
 }
@@ -111,6 +111,7 @@ func (s *spawning) startHere(rank, app int, c *Command) error {
 	cmd := exec.Command(c.Path, c.Args...) //nolint:noctx // it ends when it likes
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, os.Stdout, os.Stderr
 	cmd.Env = slices.Concat(inherited(), s.module, c.Env, s.p.Environ(), s.environ(rank, app))
+	cmd.Env = append(cmd.Env, lifelines().give(&cmd.ExtraFiles)...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -371,6 +372,7 @@ func (j *job) watchParent(ctx context.Context) (*parentWatch, error) {
 	if len(part) != 4 || err != nil || part[0] != own.ID {
 		return nil, nil // another program was spawned, and has started this job
 	}
+	lifelines().endWithTool()
 	first, err := strconv.Atoi(part[2])
 	if err != nil {
 		return nil, fmt.Errorf("%s is %.64q: %w", nodeproto.ParentEnv, env.Get(nodeproto.ParentEnv), err)
@@ -432,8 +434,8 @@ func (c *Comm) Parent() *Comm {
 	return nil
 }
 
-// AppNum is the number of this program's command in the Spawn that has started it, from 0 on, and
-// Undefined otherwise (MPI_APPNUM).
+// AppNum is the number of this program's command, from 0 on, in the Spawn that has started it or in the
+// command line of "vmmc mpirun", and Undefined otherwise (MPI_APPNUM).
 //
 // Experimental: it may change in any release.
 func (c *Comm) AppNum() int {

@@ -104,6 +104,14 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 	if err := a.join(ctx, m.where.Socket, len(m.ranks), func() {}); err != nil {
 		return serve.Flag("socket", m.where.Socket, err)
 	}
+	if a.life, err = newLifeline(); err != nil {
+		return err
+	}
+	defer a.life.close()
+	pipes, err := a.life.variable()
+	if err != nil {
+		return err
+	}
 	var feed []*os.File
 	defer func() {
 		for _, f := range feed {
@@ -124,6 +132,10 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 			}
 		}
 		p.Dir, p.own = r.Program.Dir, slices.Concat(library, m.Env, r.Program.Env)
+		p.own = append(p.own, fmt.Sprintf("%s=%d", nodeproto.AppNumEnv, r.App))
+		if pipes != "" {
+			p.own, p.ExtraFiles = append(p.own, pipes), a.life.theirs[:]
+		}
 		if !m.EnvNone {
 			p.Env = env.All()
 		}
@@ -208,8 +220,11 @@ func (m *mpiRun) noteEnd(rank, status int) {
 	if m.NoKill {
 		next = "the others go on"
 	}
-	if len(m.ranks) == 1 {
-		return // the exit status says it
+	if len(m.ranks) == 1 { // the exit status says it
+		if !m.NoKill {
+			m.end(0, failedGrace) // what it has spawned ends too
+		}
+		return
 	}
 	fmt.Fprintf(m.stderr, "vmmc mpirun: rank %d (%s) %s: %s\n", rank, m.ranks[rank].Program.Path, what, next)
 	if !m.NoKill {

@@ -226,7 +226,7 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 	for _, arg := range p.Args {
 		r.Args = append(r.Args, []byte(arg))
 	}
-	own := slices.Concat(m.Env, p.Env)
+	own := append(slices.Concat(m.Env, p.Env), fmt.Sprintf("%s=%d", nodeproto.AppNumEnv, m.ranks[rank].App))
 	if m.EnvAll {
 		own = slices.Concat(slices.DeleteFunc(env.All(), func(v string) bool { return strings.HasPrefix(v, "VMMC") }), own)
 	}

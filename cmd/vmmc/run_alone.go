@@ -41,6 +41,8 @@ type aloneRun struct {
 	ended     func(rank, status int)
 	signalled func(s os.Signal, pass bool)
 
+	life *lifeline // of programs that ranks spawn; nil: they have none
+
 	mu sync.Mutex
 	// By rank, until they are reaped: no other process has their numbers. Guarded by mu.
 	running map[int]*os.Process
@@ -238,6 +240,12 @@ func (a *aloneRun) run(
 		}
 	}
 	waiting.Wait()
+	if a.life != nil {
+		if err != nil {
+			a.life.end()
+		}
+		a.life.wait()
+	}
 	return statuses, errors.Join(compact(append(errs, err, out.err()))...)
 }
 
@@ -390,6 +398,9 @@ func (a *aloneRun) passOn(told <-chan os.Signal, over <-chan struct{}) {
 func (a *aloneRun) signal(s syscall.Signal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.life != nil && !isUserSignal(s) && len(a.running) == 0 {
+		a.life.end()
+	}
 	for _, p := range a.running {
 		if len(a.expected) > 0 {
 			_ = unix.KillGroup(p.Pid, int(s))

@@ -22,6 +22,9 @@ const (
 const (
 	ParentEnv = "VMMC_MPI_PARENT" // of a job that another one has spawned: what connects it
 	AppNumEnv = "VMMC_MPI_APPNUM" // the number of its command, from 0 on
+
+	// LifelineEnv has the descriptors of two pipes with vmmc mpirun, and their inodes.
+	LifelineEnv = "VMMC_MPI_LIFELINE"
 )
 
 // MaxGroup bounds a group's text, in bytes.

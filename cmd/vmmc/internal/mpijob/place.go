@@ -113,6 +113,7 @@ type Rank struct {
 	Program *Program
 	Host    string
 	Local   int // its number among the ranks of the host
+	App     int // the number of the program in the command line
 }
 
 // Place says what each rank runs, and where: on the program's nodes, or on those of the job.
@@ -140,7 +141,7 @@ func (j *Job) Place(hosts []Host) (all []Rank, err error) {
 		}
 		for range count {
 			host := m.next()
-			all = append(all, Rank{p, host, local[host]})
+			all = append(all, Rank{p, host, local[host], i})
 			local[host]++
 		}
 	}
