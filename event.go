@@ -130,9 +130,20 @@ func (m *member) subscribe(h func(Event)) (cancel func()) {
 	}
 }
 
+// tellOutside tells an event to the C library, which has a queue of its own that its program takes
+// events from. That queue must not wait for notification handlers: they may be blocked, or the
+// thread that waits for an event may be the one that runs them. It may be called under
+// associations.mu.
+func (m *member) tellOutside(e Event) {
+	if add := m.outsideEvents.Load(); add != nil {
+		(*add)(e)
+	}
+}
+
 // dispatchEvent queues an event for the program's handlers. responder is the importer's link whose
 // notifications run first, or nil.
 func (m *member) dispatchEvent(e Event, responder *link.Responder) {
+	m.tellOutside(e)
 	if ls := m.subscribers(); len(ls) > 0 {
 		m.engine.Event(responder, func() { ls.tell(e) })
 	}
@@ -169,11 +180,15 @@ func (m *member) reportToNode(e nodeproto.LinkEvent, why error) {
 func (m *member) dispatchPeerGone(
 	peer nodeproto.ProcessID, responders []*link.Responder, err error,
 ) {
-	ls := m.subscribers()
-	if m.closed.Load() || len(ls) == 0 {
+	if m.closed.Load() {
 		return
 	}
 	e := Event{Kind: PeerGone, Peer: processID(peer), Err: linkError(peer, err)}
+	m.tellOutside(e)
+	ls := m.subscribers()
+	if len(ls) == 0 {
+		return
+	}
 	tell := func() { ls.tell(e) }
 	if len(responders) == 0 {
 		m.engine.Event(nil, tell)
@@ -210,6 +225,7 @@ func (m *member) linkStateChanged(
 	}
 	m.log.Info(text, "peer", peer, "state", to.String(), "why", why)
 	m.reportToNode(nodeproto.LinkEvent{Kind: kind, Peer: peer, Imports: imports, State: to.String()}, why)
+	m.tellOutside(e)
 	ls := m.subscribers()
 	if len(ls) == 0 {
 		return

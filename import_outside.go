@@ -23,6 +23,10 @@ func init() {
 		}
 		return nil
 	}
+	link.ProcessesOutside.Events = func(process any, add func(event any)) {
+		tell := func(e Event) { add(e) }
+		process.(*Process).outsideEvents.Store(&tell)
+	}
 	link.ExportsOutside.End = func(ex any) (o redirect.EndOutside, ok bool) {
 		e := ex.(*Export)
 		if e.redirect == nil {

@@ -67,9 +67,10 @@ type member struct {
 	engine          *link.Engine
 
 	listenersMu       sync.Mutex
-	listeners         eventListeners // Guarded by listenersMu.
-	pendingReports    atomic.Int32   // see reportToNode
-	pendingLinkEvents atomic.Int32   // see linkStateChanged
+	listeners         eventListeners              // Guarded by listenersMu.
+	outsideEvents     atomic.Pointer[func(Event)] // see tellOutside
+	pendingReports    atomic.Int32                // see reportToNode
+	pendingLinkEvents atomic.Int32                // see linkStateChanged
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc

@@ -582,6 +582,46 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// An event is told while the handler of a notification that came before it may not run.
+func TestEventsPassHandlers(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for _, how := range []string{"blocked", "polling"} {
+		for _, n := range nodes {
+			c := command(t, nodes[0], "events_held", how)
+			var errs bytes.Buffer
+			c.Stderr = &errs
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(firstLine(t, bufio.NewReader(out)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := n.Open(t)
+			im, err := p.Import(t.Context(), nodes[0].ID(), vmmc.PID(pid), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := im.SendNotify(t.Context(), []byte{7, 0, 0, 0}, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := im.Fence(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Errorf("%s: %v: %s", how, err, errs.Bytes())
+			}
+		}
+	}
+}
+
 var declared = regexp.MustCompile(`\b((?:vmmcx?|SBL)_\w+)\(`)
 
 // Each call of the headers has rows in the table of bad arguments.

@@ -150,6 +150,9 @@ func TestMappedWithoutMembarrier(t *testing.T) {
 	runInside(t, "unfenced", "closing", "200")
 }
 
+// Waits for an event that are left by siglongjmp lose none.
+func TestEventsLeft(t *testing.T) { runInside(t, "events-left") }
+
 // Of nested levels of blocking only the first and the last enter Go, and none while no export has had
 // a handler.
 func TestLevelsStayInC(t *testing.T) { runInside(t, "levels") }

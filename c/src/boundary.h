@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 11
+#define VMMC_LAYOUT 12
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -44,7 +44,7 @@ enum {
     VMMCB_HANDLERS, /* asks for a job; in: 0, or a descriptor + 1 to which Go writes when there is
                        one; out: function, address, value */
     VMMCB_FINISH,   /* in: as VMMCB_SEND: C has stored the message, and a check after it failed */
-    VMMCB_CANCEL,   /* in: address of the record that C has abandoned; it is not completed */
+    VMMCB_CANCEL,   /* in: address of a record that C has abandoned, and keeps until this is done */
     VMMCB_FENCE_AT, /* in: address in DestSpace */
     VMMCB_ATOMIC,   /* in: address in DestSpace, bytes, VMMCB_FETCH_ADD or kin, value, expected
                        value; out: earlier value */
@@ -60,8 +60,9 @@ enum {
     VMMCB_MAP,         /* in: address, bytes, address in DestSpace, 1 to notify */
     VMMCB_UNMAP,       /* in: address */
     VMMCB_FLUSH,       /* in: address */
-    VMMCB_EVENT /* in: milliseconds or all ones; out: kind and above it a code, node, pid, handle;
-                   data: a name and a zero */
+    VMMCB_EVENT, /* in: milliseconds or all ones; out: kind and above it a code, node, pid, handle;
+                    data: a name and a zero */
+    VMMCB_EVENT_BACK /* the record of an event that the program has not got, as Go has filled it */
 };
 
 /*

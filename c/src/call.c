@@ -30,6 +30,21 @@ static void put_abandoned(struct vmmcb_record *r) {
     }
 }
 
+/*
+ * Reports whether Go has filled a record that was left with an event, which the program would
+ * otherwise never get.
+ */
+static int has_event(struct vmmcb_record *r) {
+    return r->op == VMMCB_EVENT && state_of(r) == VMMCB_DONE && r->code == 0;
+}
+
+/* Gives the event back. The record is freed when Go has read it. */
+static void give_event_back(struct vmmcb_record *r) {
+    r->op = VMMCB_EVENT_BACK;
+    vmmc_push(r);
+    put_abandoned(r);
+}
+
 /* Frees what Go has completed since. */
 static void sweep(void) {
     struct vmmcb_record *r = atomic_exchange(&abandoned, NULL);
@@ -37,6 +52,11 @@ static void sweep(void) {
         struct vmmcb_record *next = r->outer;
         if (state_of(r) == VMMCB_PENDING) {
             put_abandoned(r);
+        } else if (r->op == VMMCB_CANCEL) {
+            put_abandoned((struct vmmcb_record *)(uintptr_t)r->in[0]);
+            free_record(r);
+        } else if (has_event(r)) {
+            give_event_back(r);
         } else {
             free_record(r);
         }
@@ -64,6 +84,13 @@ void vmmc_push(struct vmmcb_record *r) {
  * it is neither freed nor reused until then.
  */
 static void abandon(struct thread *t, struct vmmcb_record *r) {
+    if (has_event(r)) {
+        if (r == t->own) {
+            t->own = NULL;
+        }
+        give_event_back(r);
+        return;
+    }
     if (state_of(r) != VMMCB_PENDING) {
         if (r != t->own) {
             free_record(r);
@@ -79,9 +106,10 @@ static void abandon(struct thread *t, struct vmmcb_record *r) {
         c->op = VMMCB_CANCEL;
         c->in[0] = (uintptr_t)r;
         vmmc_push(c);
-        put_abandoned(c);
+        put_abandoned(c); /* and, when Go has done it, r */
+    } else {
+        put_abandoned(r);
     }
-    put_abandoned(r);
 }
 
 /* The thread ends. */

@@ -628,6 +628,8 @@ int main(int argc, char **argv) {
         update(a2, atoi(a3));
     } else if (strcmp(name, "events") == 0) {
         events(a2, atoi(a3));
+    } else if (strcmp(name, "events_held") == 0) {
+        events_held(a2);
     } else if (strcmp(name, "notify") == 0) {
         notify();
     } else if (strcmp(name, "threads") == 0) {

@@ -67,5 +67,6 @@ void polling(void);
 void polling_late(void);
 void update(const char *node, int pid);
 void events(const char *node, int pid);
+void events_held(const char *how);
 void change_words(const char *node, int pid);
 void storm(const char *node, int pid, int seconds);

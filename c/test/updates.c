@@ -91,3 +91,42 @@ void events(const char *node, int pid) {
     CHECK(e.kind == VMMCX_PEER_GONE && e.pid == (vmmc_pid_t)pid && vmmc_EqualNodes(e.node, at));
     CHECK(e.code < 0 && e.imported.vmmc_opaque == 0);
 }
+
+static int32 held;
+
+static void count_held(int32 *at, int32 value) {
+    (void)at;
+    held += value;
+}
+
+/*
+ * An event comes while a handler that is before it may not run: handlers are blocked, or this
+ * thread is the one that runs them.
+ */
+void events_held(const char *how) {
+    int polling = strcmp(how, "polling") == 0;
+    int32 *buf = vmmcx_alloc(4096);
+    vmmc_exphandle_t h;
+    vmmcx_event_t e;
+    if (polling) {
+        CHECK(vmmcx_poll_fd() >= 0);
+    }
+    WANT(vmmcx_next_event(0, &e), vmmcErr_Timeout);
+    WANT(vmmc_ExportRecvBuf(buf, 1024, 1, count_held, BUF_READWRITE, 0, &h), 0);
+    if (!polling) {
+        vmmc_BlockNotifications();
+    }
+    printf("%u\n", vmmc_MyPid());
+    fflush(stdout);
+    WANT(vmmcx_next_event(-1, &e), 0);
+    CHECK(e.kind == VMMCX_PEER_GONE && held == 0);
+    if (polling) {
+        while (held == 0) {
+            CHECK(vmmcx_run_handlers() >= 0);
+        }
+    } else {
+        CHECK(vmmc_UnblockNotifications() > 0);
+        await(&held, 7);
+    }
+    CHECK(held == 7);
+}

@@ -6,11 +6,14 @@ package main
 import "C"
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/link"
 )
 
 // events are those that the program has not taken yet. They are kept from the first call of
@@ -20,8 +23,20 @@ type events struct {
 	more  chan struct{} // Has room for one: there are events.
 
 	mu      sync.Mutex
-	waiting []vmmc.Event // Guarded by mu, as what follows.
-	links   int          // Of connections that broke and of those that go on, which a peer can repeat at will.
+	waiting []event // Guarded by mu, as what follows.
+	links   int     // Of connections that broke and of those that go on, which a peer can repeat at will.
+}
+
+// event is one of them.
+type event struct {
+	vmmc.Event
+	given *given // nil unless C was given it before
+}
+
+// given is an event as C has it in a record.
+type given struct {
+	out  [4]C.uint64_t
+	name []byte
 }
 
 // maxLinkEvents bounds the events of connections that wait.
@@ -31,7 +46,7 @@ func ofConnection(e vmmc.Event) bool {
 	return e.Kind == vmmc.LinkDown || e.Kind == vmmc.LinkResumed
 }
 
-// add is the library's handler of events.
+// add keeps an event. It is called when the event happens, perhaps under locks of package vmmc.
 func (q *events) add(e vmmc.Event) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +56,7 @@ func (q *events) add(e vmmc.Event) {
 		}
 		q.links++
 	}
-	q.waiting = append(q.waiting, e)
+	q.waiting = append(q.waiting, event{Event: e})
 	q.wake()
 }
 
@@ -53,15 +68,15 @@ func (q *events) wake() {
 	}
 }
 
-func (q *events) take() (e vmmc.Event, ok bool) {
+func (q *events) take() (e event, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
 		return e, false
 	}
-	e, q.waiting[0] = q.waiting[0], vmmc.Event{}
+	e, q.waiting[0] = q.waiting[0], event{}
 	q.waiting = q.waiting[1:]
-	if ofConnection(e) {
+	if ofConnection(e.Event) {
 		q.links--
 	}
 	if len(q.waiting) > 0 { // another thread may wait too
@@ -70,14 +85,30 @@ func (q *events) take() (e vmmc.Event, ok bool) {
 	return e, true
 }
 
+// giveBack makes the event of a record the next one again: the call that asked for it was left by
+// siglongjmp, or its thread has ended, before the program had the event.
+func (q *events) giveBack(r *record) {
+	e := event{given: &given{out: r.out, name: bytes.Clone(r.given())}}
+	e.Kind = vmmc.EventKind(uint32(r.out[0]))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ofConnection(e.Event) {
+		q.links++
+	}
+	q.waiting = slices.Insert(q.waiting, 0, e)
+	q.wake()
+}
+
 // nextEvent is vmmcx_next_event.
 func (l *library) nextEvent(ctx context.Context, p *vmmc.Process, r *record) error {
 	const op = "wait for an event"
-	if vmmc.InHandler() { // events come on the goroutine that runs it
+	if vmmc.InHandler() { // which must not wait
 		return &vmmc.Error{Op: op, Code: vmmc.ErrNotInHandler, Err: vmmc.ErrNotInHandler}
 	}
 	q := &l.events
-	q.begin.Do(func() { p.Subscribe(q.add) })
+	q.begin.Do(func() {
+		link.ProcessesOutside.Events(p, func(e any) { q.add(e.(vmmc.Event)) })
+	})
 	ctx, cancel := within(ctx, r.in[0])
 	defer cancel()
 	for {
@@ -93,7 +124,12 @@ func (l *library) nextEvent(ctx context.Context, p *vmmc.Process, r *record) err
 	}
 }
 
-func (l *library) giveEvent(e vmmc.Event, r *record) {
+func (l *library) giveEvent(e event, r *record) {
+	if e.given != nil {
+		r.out = e.given.out
+		r.put(e.given.name)
+		return
+	}
 	r.out[0] = C.uint64_t(e.Kind)
 	if e.Err != nil {
 		r.out[0] |= C.uint64_t(uint32(codeOf(e.Err))) << 32

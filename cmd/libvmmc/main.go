@@ -73,7 +73,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.idle, l.nested = make(chan *record, 1), make(chan *record)
 	l.updates.all = map[C.uint64_t]*vmmc.Binding{}
 	l.events.more = make(chan struct{}, 1)
-	l.inFlight = map[*record]context.CancelFunc{}
+	l.inFlight = map[*record]*flight{}
 	if err := l.serve(); err != nil {
 		rec.fail(&vmmc.Error{Op: "load vmmc", Code: vmmc.ErrNoMem, Err: err})
 		return

@@ -51,7 +51,13 @@ type library struct {
 	nested chan *record
 
 	flightMu sync.Mutex
-	inFlight map[*record]context.CancelFunc // queued operations that run. Guarded by flightMu.
+	inFlight map[*record]*flight // queued operations that run. Guarded by flightMu.
+}
+
+// flight is a queued operation that runs.
+type flight struct {
+	cancel context.CancelFunc
+	left   bool // Its thread has left the call. Guarded by flightMu.
 }
 
 // serve starts the goroutine that takes queued records.
@@ -89,6 +95,9 @@ func (l *library) take() {
 		case r.op == C.VMMCB_CANCEL:
 			l.cancel(*(**record)(unsafe.Pointer(&r.in[0])))
 			r.complete()
+		case r.op == C.VMMCB_EVENT_BACK:
+			l.events.giveBack(r)
+			r.complete()
 		case r.op == C.VMMCB_HANDLERS:
 			l.idle <- r // there is one such thread, and it waits
 		case r.in_handler != 0:
@@ -102,15 +111,19 @@ func (l *library) take() {
 // start runs a queued operation on a goroutine of its own.
 func (l *library) start(r *record) {
 	ctx, cancel := context.WithCancel(context.Background())
+	f := &flight{cancel: cancel}
 	l.flightMu.Lock()
-	l.inFlight[r] = cancel
+	l.inFlight[r] = f
 	l.flightMu.Unlock()
 	go func() {
 		err := l.run(ctx, r)
-		l.flightMu.Lock()
-		delete(l.inFlight, r)
-		l.flightMu.Unlock()
 		cancel()
+		l.flightMu.Lock()
+		defer l.flightMu.Unlock()
+		delete(l.inFlight, r)
+		if f.left && err == nil {
+			err = l.takeBack(r)
+		}
 		l.finish(r, err)
 	}()
 }
@@ -123,14 +136,31 @@ func (l *library) finish(r *record, err error) {
 	r.complete()
 }
 
-// cancel ends an operation that its thread has left, if it has not ended.
+// cancel ends an operation that its thread has left, if it has not ended. C keeps the record until
+// that is done.
 func (l *library) cancel(r *record) {
 	l.flightMu.Lock()
-	cancel := l.inFlight[r]
-	l.flightMu.Unlock()
-	if cancel != nil {
-		cancel()
+	defer l.flightMu.Unlock()
+	if f := l.inFlight[r]; f != nil {
+		f.left = true
+		f.cancel()
+		return
 	}
+	if done := (*atomic.Uint32)(unsafe.Pointer(&r.word)).Load() == C.VMMCB_DONE; done && r.code == 0 {
+		if err := l.takeBack(r); err != nil {
+			r.fail(err)
+		}
+	}
+}
+
+// takeBack undoes what an operation that has succeeded has given to a thread which had left its
+// call, and returns the error that the operation has then.
+func (l *library) takeBack(r *record) error {
+	if r.op != C.VMMCB_EVENT {
+		return nil
+	}
+	l.events.giveBack(r)
+	return &vmmc.Error{Op: "wait for an event", Code: vmmc.ErrCanceled, Err: vmmc.ErrCanceled}
 }
 
 // handler runs a notification's handler of C on a thread of C, and the calls that it makes here, so

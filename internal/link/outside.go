@@ -65,6 +65,14 @@ func (o *Outside) Pin(p Pinner) {
 // not known whether the message has arrived.
 func (m *Mapped) FinishSend(off, n int) error { return m.finishMessage(off, n) }
 
+// ProcessesOutside is how cmd/libvmmc reaches what a process of package vmmc has for code outside of
+// Go. Package vmmc sets it; process is its *Process.
+var ProcessesOutside struct {
+	// Events has add called with each vmmc.Event from now on, when it happens: add neither waits nor
+	// calls the library.
+	Events func(process any, add func(event any))
+}
+
 // ExportsOutside is how cmd/libvmmc reaches the end of data of an export of package vmmc. Package
 // vmmc sets it; ex is its *Export.
 var ExportsOutside struct {

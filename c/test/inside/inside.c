@@ -113,6 +113,64 @@ static void levels(void) {
     WANT(vmmc_UnexportRecvBuf(h.ex), 0);
 }
 
+/*
+ * A wait for an event is left while it has the event already, or is about to get it: the next call
+ * gets it, and only that one.
+ */
+static sigjmp_buf out_of_wait;
+static struct both *closing_now;
+
+static void close_and_leave(int sig) {
+    (void)sig;
+    struct vmmcb_record *r = vmmc_self->current; /* of the call that this interrupts */
+    CHECK(r && r->op == VMMCB_EVENT);
+    WANT(vmmc_UnexportRecvBuf(closing_now->ex), 0);
+    while (__atomic_load_n(&r->word, __ATOMIC_ACQUIRE) == VMMCB_PENDING) {
+        usleep(100);
+    }
+    siglongjmp(out_of_wait, 1);
+}
+
+static void leave_wait(int sig) {
+    (void)sig;
+    siglongjmp(out_of_wait, 1);
+}
+
+static void events_left(void) {
+    enum { TIMES = 200 };
+    static volatile int got;
+    vmmcx_event_t e;
+    WANT(vmmcx_next_event(0, &e), vmmcErr_Timeout);
+    for (volatile int i = 0; i < TIMES; i++) {
+        struct both b = make(1024, 30);
+        closing_now = &b;
+        struct itimerval soon = {{0, 0}, {0, 2000}};
+        signal(SIGALRM, i % 2 ? leave_wait : close_and_leave);
+        if (sigsetjmp(out_of_wait, 1) == 0) {
+            if (i % 2) {
+                soon.it_value.tv_usec = 100 + 5 * i;
+                setitimer(ITIMER_REAL, &soon, NULL);
+                WANT(vmmc_UnexportRecvBuf(b.ex), 0);
+            } else {
+                setitimer(ITIMER_REAL, &soon, NULL);
+            }
+            WANT(vmmcx_next_event(60000, &e), 0);
+            got++;
+        }
+        struct itimerval never = {{0, 0}, {0, 0}};
+        setitimer(ITIMER_REAL, &never, NULL);
+        vmmc_UnexportRecvBuf(b.ex); /* the jump may have come before it */
+        if (got == i) {
+            WANT(vmmcx_next_event(60000, &e), 0);
+            CHECK(e.kind == VMMCX_IMPORT_REVOKED);
+            CHECK(e.imported.vmmc_opaque == b.im.vmmc_opaque);
+            got++;
+        }
+        WANT(vmmc_UnimportRecvBuf(b.im), 0);
+    }
+    WANT(vmmcx_next_event(100, &e), vmmcErr_Timeout);
+}
+
 /* Sends and gets of all lengths up to 64 words, and of long ones, enter Go not once. */
 static void probe(void) {
     enum { MOST = 1 << 19 };
@@ -783,6 +841,8 @@ int main(int argc, char **argv) {
         ends_closing(atoi(a2));
     } else if (strcmp(name, "ends-of-another") == 0) {
         ends_of_another();
+    } else if (strcmp(name, "events-left") == 0) {
+        events_left();
     } else if (strcmp(name, "levels") == 0) {
         levels();
     } else if (strcmp(name, "lengths") == 0) {
