@@ -52,8 +52,8 @@ func (c *Comm) Join(ctx context.Context, socket net.Conn) (_ *Comm, err error) {
 	if err := c.live(call); err != nil {
 		return nil, err
 	}
-	deadline, _ := ctx.Deadline()
-	if err := socket.SetDeadline(deadline); err != nil {
+	// The end of ctx alone sets a deadline, so that a read which it ends finds the context ended.
+	if err := socket.SetDeadline(time.Time{}); err != nil {
 		return nil, fail(call, "fd", ErrOther, "the socket takes no deadline: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Unix(1, 0)) })

@@ -76,6 +76,9 @@ func spawned(ctx context.Context, _ *vmmc.Process, args ...string) error {
 		}
 	}
 	if args[0] == "hears" { // that a parent is gone: its own job goes on
+		if err := mpi.Send(ctx, parent, []int{1}, 0, 2); err != nil && !errors.Is(err, mpi.ErrProcFailed) {
+			return err
+		}
 		if _, err := mpi.Recv(ctx, parent, []int{0}, 0, 1); !errors.Is(err, mpi.ErrProcFailed) {
 			return err
 		}
@@ -104,6 +107,14 @@ func spawner(ctx context.Context, _ *vmmc.Process, args ...string) error {
 	}
 	if err := talkAcross(ctx, inter, 2); err != nil {
 		return err
+	}
+	for rank := range 2 { // A parent that is through with the barrier knows nothing of the children.
+		if args[0] != "hears" {
+			break
+		}
+		if _, err := mpi.Recv(ctx, inter, []int{0}, rank, 2); err != nil {
+			return err
+		}
 	}
 	fmt.Println("waits")
 	select {}
