@@ -90,6 +90,29 @@ func TestMPICalls(t *testing.T) {
 	}
 }
 
+// testProgram runs a program of mpi/test with some numbers of ranks. It prints "ok".
+func testProgram(t *testing.T, name string, ranks ...string) {
+	t.Helper()
+	build := testutil.CLibrary(t)
+	_, vmmc := mpiProgram(t)
+	program := filepath.Join(build, "mpi"+name)
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Impi/include",
+		"-o", program, "mpi/test/"+name+".c", "-L"+build, "-lmpi_abi", "-lpthread", "-Wl,-rpath,"+build).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	node := vmmctest.Nodes(t, 1)[0]
+	for _, n := range ranks {
+		c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", n, program)
+		c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), node.Environ()...)
+		if out, err := c.CombinedOutput(); err != nil || string(out) != "ok\n" {
+			t.Errorf("%s ranks: %v\n%s", n, err, out)
+		}
+	}
+}
+
+// Programs in C spawn others and meet by names. What they spawn has no signal blocked.
+func TestMPIProcesses(t *testing.T) { testProgram(t, "process", "1", "3") }
+
 // What needs no other rank works without MPI_Init.
 func TestMPIAlone(t *testing.T) {
 	program, _ := mpiProgram(t)

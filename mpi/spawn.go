@@ -15,6 +15,7 @@ import (
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/env"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
+	"github.com/vmmc-go/vmmc/internal/starter"
 )
 
 // MaxSpawned is how many programs one call of Spawn starts at most.
@@ -112,7 +113,7 @@ func (s *spawning) startHere(rank, app int, c *Command) error {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.Dir, os.Stdout, os.Stderr
 	cmd.Env = slices.Concat(inherited(), s.module, c.Env, s.p.Environ(), s.environ(rank, app))
 	cmd.Env = append(cmd.Env, lifelines().give(&cmd.ExtraFiles)...)
-	if err := cmd.Start(); err != nil {
+	if err := starter.Start(cmd); err != nil {
 		return err
 	}
 	s.kill[rank] = func() { _ = cmd.Process.Kill() }
