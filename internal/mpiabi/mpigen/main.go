@@ -38,10 +38,20 @@ func generate(tables, folder string) error {
 	if err != nil {
 		return err
 	}
+	fortran, err := fortranCalls(tables)
+	if err != nil {
+		return err
+	}
 	for name, text := range map[string]string{
-		"include/mpi.h": header(calls, constants),
-		"src/calls.c":   functions(calls),
-		"abi/abi.c":     printer(constants),
+		"include/mpi.h":             header(calls, constants),
+		"src/calls.c":               functions(calls),
+		"abi/abi.c":                 printer(constants),
+		"fort/src/calls.c":          fortranFunctions(fortran),
+		"fort/names.txt":            fortranNames(fortran, constants),
+		"fort/include/mpif.h":       mpifHeader(fortran, constants),
+		"fort/module/abi_types.F90": moduleTypes(),
+		"fort/module/mpi.F90":       moduleMPI(fortran, constants),
+		"fort/module/mpi_f08.F90":   moduleF08(fortran, constants),
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil { //nolint:gosec // Sources are for all to read.
 			return err

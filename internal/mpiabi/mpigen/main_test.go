@@ -11,15 +11,19 @@ import (
 // The committed files are those that the tables give.
 func TestGenerated(t *testing.T) {
 	dir := t.TempDir()
-	for _, d := range []string{"include", "src", "abi"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+	for _, d := range []string{"include", "src", "abi", "fort/src", "fort/include", "fort/module"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := generate("..", dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"include/mpi.h", "src/calls.c", "abi/abi.c"} {
+	for _, name := range []string{
+		"include/mpi.h", "src/calls.c", "abi/abi.c",
+		"fort/src/calls.c", "fort/names.txt", "fort/include/mpif.h",
+		"fort/module/abi_types.F90", "fort/module/mpi.F90", "fort/module/mpi_f08.F90",
+	} {
 		want, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
