@@ -3,6 +3,7 @@
 package c_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,67 @@ func TestMPIFortran(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A tool that defines MPI_Barrier sees Fortran's calls of it. A program may have 256 functions of a type.
+// The library says what LOGICAL is.
+func TestMPIFortranProfiling(t *testing.T) {
+	build := testutil.CLibrary(t)
+	_, vmmc := mpiProgram(t)
+	tool := filepath.Join(t.TempDir(), "tool.o")
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-Impi/include", "-c",
+		"-o", tool, "mpi/test/fort/tool.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Without lazy binding a name that the library lacks would be found here.
+	program := fortran(t, "mpi/test/fort/profiled.f90", tool, "-Wl,-z,now", "-Wl,-rpath-link,"+build)
+	c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", "1", program)
+	c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), vmmctest.Nodes(t, 1)[0].Environ()...)
+	if out, err := c.CombinedOutput(); err != nil || string(out) != "ok\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// mpifort of an installed library compiles programs. Without gfortran the installation leaves out the
+// modules, and says so.
+func TestMPIFortranInstalled(t *testing.T) {
+	_, vmmc := mpiProgram(t)
+	_, err := exec.LookPath("gfortran")
+	testutil.Require(t, err == nil, "there is no gfortran")
+	prefix := filepath.Join(t.TempDir(), "usr")
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "CC=gcc", "install", "PREFIX="+prefix, "DESTDIR=").CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	mpifort := filepath.Join(prefix, "lib", "vmmc", "bin", "mpifort")
+	b, err := os.ReadFile(mpifort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It was built for another place.
+	b = bytes.ReplaceAll(b, []byte("/usr/local"), []byte(prefix))
+	if err := os.WriteFile(mpifort, b, 0o700); err != nil { //nolint:gosec // It is a program.
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), mpifort, "-show", "-c", "a.f90").Output()
+	if want := "gfortran -fallow-argument-mismatch -I" + prefix + "/include/vmmc -I" + prefix + "/lib/vmmc/fortran -c a.f90\n"; err != nil || string(out) != want {
+		t.Errorf("mpifort -show: %v, %q, want %q", err, out, want)
+	}
+	node := vmmctest.Nodes(t, 1)[0]
+	for _, source := range []string{"old.f", "modern.f90"} {
+		program := filepath.Join(t.TempDir(), "program")
+		if out, err := exec.CommandContext(t.Context(), mpifort, "-w", "-J"+t.TempDir(), "-o", program, "mpi/test/fort/"+source).CombinedOutput(); err != nil {
+			t.Fatalf("mpifort %s: %v\n%s", source, err, out)
+		}
+		c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", "2", program)
+		c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere", "VMMC_GO_LIBRARY="+prefix+"/lib/vmmc/libvmmc-go.so"), node.Environ()...)
+		if out, err := c.CombinedOutput(); err != nil || string(out) != "ok\n" {
+			t.Errorf("%s: %v\n%s", source, err, out)
+		}
+	}
+	out, err = exec.CommandContext(t.Context(), "make", "-s", "modules", "FC=no-such-compiler", "BUILD="+t.TempDir()).Output()
+	if err != nil || !strings.Contains(string(out), "modules mpi and mpi_f08 are left out: there is no no-such-compiler") {
+		t.Errorf("make modules without a Fortran compiler: %v, %q", err, out)
 	}
 }
 
