@@ -21,9 +21,7 @@ API int vmmcp_call(struct vmmcp_call *c) {
         memcpy(r->data, c->data, c->data_len);
         r->data_len = (uint32_t)c->data_len;
     }
-    if (c->now) {
-        vmmc_now(t, r);
-    } else {
+    if (c->now == VMMCP_QUEUE || (vmmc_now(t, r) == VMMCB_WOULD_WAIT && c->now == VMMCP_TRY)) {
         vmmc_queue(t, r);
     }
     memcpy(c->out, r->out, sizeof c->out);

@@ -10,9 +10,12 @@
 
 #include "boundary.h"
 
+/* On one of Go's threads; on this one, for what never waits; on this one unless it would wait. */
+enum { VMMCP_QUEUE, VMMCP_NOW, VMMCP_TRY };
+
 struct vmmcp_call {
     uint32_t op;
-    uint32_t now; /* 1: on this thread, for what never waits; 0: on one of Go's threads */
+    uint32_t now; /* VMMCP_QUEUE, _NOW, _TRY: where it runs */
     uint64_t in[7];
     uint64_t out[4];
     const void *data; /* what the operation is given, */

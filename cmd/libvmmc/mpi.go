@@ -6,13 +6,16 @@ package main
 import "C"
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/mpiabi"
 )
 
@@ -31,17 +34,25 @@ func endJob(status int) {
 }
 
 // runMPI runs a call of MPI. The record has a copy of its arguments: C's thread may leave the call by
-// siglongjmp.
-func (l *library) runMPI(r *record) error {
+// siglongjmp. A call that must not wait, and would, is vmmc.ErrCanceled: C queues it.
+func (l *library) runMPI(ctx context.Context, r *record) error {
 	n := uint64(r.in[1])
 	given := r.given()
 	if uint64(len(given)) != n*8 {
 		return fmt.Errorf("MPI call %d has %d bytes of arguments, want %d: libmpi_abi and libvmmc-go do not fit",
 			r.in[0], len(given), n*8)
 	}
-	args := make(mpiabi.Args, n)
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(args))), n*8), given)
-	r.out[0] = C.uint64_t(mpiEnv().Call(int(r.in[0]), args))
+	// They are aligned. A call that waits gets a copy, as it may go on when its thread has left it.
+	args := mpiabi.Args(unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(given))), n))
+	if ctx != ended {
+		r.out[0] = C.uint64_t(mpiEnv().Call(int(r.in[0]), slices.Clone(args)))
+	} else {
+		code, ok := mpiEnv().Try(int(r.in[0]), args)
+		if !ok {
+			return vmmc.ErrCanceled
+		}
+		r.out[0] = C.uint64_t(code)
+	}
 	r.out[1] = C.uint64_t(ending.Load())
 	return nil
 }

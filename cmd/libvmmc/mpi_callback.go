@@ -14,8 +14,8 @@ package main
 import "C"
 
 // callProgram runs a function of the program that a call of MPI was given: an operation, an error
-// handler, one that copies or deletes an attribute. It runs on a thread of the library, with signals
-// blocked, while the call waits. It may call MPI. It must return: to leave it by longjmp is not
+// handler, one that copies or deletes an attribute. It runs on the thread of the program that makes the
+// call, or on one of the library while the call waits, with signals blocked. It may call MPI. It must return: to leave it by longjmp is not
 // possible.
 func callProgram(function uint64, args ...uint64) uint64 {
 	var a [6]C.uint64_t

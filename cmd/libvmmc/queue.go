@@ -211,7 +211,7 @@ func (l *library) process(ctx context.Context) (*vmmc.Process, error) {
 // run runs an operation. ctx bounds its waits.
 func (l *library) run(ctx context.Context, r *record) error {
 	if r.op == C.VMMCB_MPI {
-		return l.runMPI(r)
+		return l.runMPI(ctx, r)
 	}
 	if r.op >= C.VMMCB_VIPL {
 		return l.runVIPL(ctx, r)

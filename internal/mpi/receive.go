@@ -58,13 +58,7 @@ func (e *Engine) Irecv(s *Source, buf []byte) (*Request, error) {
 
 // startRecv looks among the unexpected messages and posts the receive, in one critical section.
 func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
-	if e.closed {
-		return Fail(ErrOther, "", "MPI is finalized")
-	}
-	if err := e.full(); err != nil {
-		return err
-	}
-	if err := e.usable(s.Context); err != nil {
+	if err := e.receivable(s); err != nil {
 		return err
 	}
 	r.kind, r.state, r.buf, r.group, r.whole = receiving, isPosted, buf, s.Group, s.Collective
@@ -89,6 +83,17 @@ func (e *Engine) startRecv(r *Request, s *Source, buf []byte) error {
 	}
 	r.entry = i
 	return nil
+}
+
+// receivable is the error of a receive that cannot begin.
+func (e *Engine) receivable(s *Source) error {
+	if e.closed {
+		return Fail(ErrOther, "", "MPI is finalized")
+	}
+	if err := e.full(); err != nil {
+		return err
+	}
+	return e.usable(s.Context)
 }
 
 // peerOf is the rank that a receive names, or nil.

@@ -21,7 +21,8 @@ func (a Args) Handle(i int) Handle { return Handle(a[i]) }
 // arguments are the arguments of a call, and its prototype.
 type arguments struct {
 	Args
-	p *prototype
+	p     *prototype
+	tries bool // reports whether the call is to return errWouldWait rather than to wait
 }
 
 // name is the name of an argument, for errors.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -15,10 +16,29 @@ type call func(e *Env, a *arguments) error
 type entry struct {
 	f      call
 	always bool // It is legal before MPI_Init and after MPI_Finalize.
+	way    way
 }
 
 // entries are the registered calls by their names.
 var entries = map[string]entry{}
+
+// table are the registered calls by their numbers.
+var table = sync.OnceValue(func() []entry {
+	all := make([]entry, len(prototypes))
+	for name, en := range entries {
+		all[numbers[name]] = en
+	}
+	for w, names := range ways {
+		for _, name := range names {
+			for _, form := range [...]string{name, name + "_c"} {
+				if number, ok := numbers[form]; ok {
+					all[number].way = w
+				}
+			}
+		}
+	}
+	return all
+})
 
 // register sets the function of a call, and of its form with large counts.
 func register(name string, f call) { registerEntry(name, entry{f: f}) }
@@ -52,13 +72,13 @@ func Number(name string) int {
 func (e *Env) Call(number int, a Args) int32 {
 	if number < 0 || number >= len(prototypes) {
 		p := &prototype{name: fmt.Sprintf("MPI call %d", number)}
-		return e.raise(&arguments{nil, p}, fail("", errIntern, "calls.txt has no such call: the libraries are of different versions"))
+		return e.raise(&arguments{p: p}, fail("", errIntern, "calls.txt has no such call: the libraries are of different versions"))
 	}
 	p := prototypes[number]
 	if len(a) != len(p.params) {
-		return e.raise(&arguments{nil, p}, fail("", errIntern, "it has %d arguments, want %d: the libraries are of different versions", len(a), len(p.params)))
+		return e.raise(&arguments{p: p}, fail("", errIntern, "it has %d arguments, want %d: the libraries are of different versions", len(a), len(p.params)))
 	}
-	args := &arguments{a, p}
+	args := &arguments{Args: a, p: p}
 	if err := e.run(args); err != nil {
 		return e.raise(args, err)
 	}
@@ -67,8 +87,8 @@ func (e *Env) Call(number int, a Args) int32 {
 
 // run executes a call. A panic is an internal error.
 func (e *Env) run(a *arguments) (err error) {
-	en, ok := entries[a.p.name]
-	if !ok {
+	en := &table()[a.p.number]
+	if en.f == nil {
 		return fail("", errUnsupp, "this library does not have the call yet")
 	}
 	if phase := e.phase.Load(); phase != phaseRunning && !en.always {

@@ -65,7 +65,7 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 	if strings.HasSuffix(a.p.name, "_c") {
 		blocking += "_c"
 	}
-	b := &arguments{slices.Clone(a.Args[:len(a.Args)-more]), prototypes[Number(blocking)]}
+	b := &arguments{Args: slices.Clone(a.Args[:len(a.Args)-more]), p: prototypes[Number(blocking)]}
 	at := b.p.handleParam("MPI_Comm")
 	if c, err = e.comm(b, at); err != nil {
 		return nil, nil, err

@@ -19,9 +19,12 @@ func send(e *Env, a *arguments) error {
 		return err
 	}
 	if it.d.gaps {
+		if a.tries {
+			return errWouldWait
+		}
 		return mpi.SendItems(e.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
 	}
-	return mpi.Send(e.ctx, c.c, it.bytes, a.Int(3), a.Int(4))
+	return a.trySend(e, c, it.bytes, a.Int(3), a.Int(4))
 }
 
 func recv(e *Env, a *arguments) error {
@@ -34,10 +37,13 @@ func recv(e *Env, a *arguments) error {
 		return err
 	}
 	var st mpi.Status
-	if it.d.gaps {
+	switch {
+	case !it.d.gaps:
+		st, err = a.tryRecv(e, c, it.bytes, a.Int(3), a.Int(4))
+	case a.tries:
+		return errWouldWait
+	default:
 		st, err = mpi.RecvItems(e.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
-	} else {
-		st, err = mpi.Recv(e.ctx, c.c, it.bytes, a.Int(3), a.Int(4))
 	}
 	if err != nil {
 		return err

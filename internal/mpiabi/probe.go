@@ -15,7 +15,7 @@ func init() {
 		if err != nil {
 			return err
 		}
-		st, err := c.c.Probe(e.ctx, a.Int(0), a.Int(1))
+		st, err := probe(e, c, a)
 		if err != nil {
 			return err
 		}
@@ -52,6 +52,21 @@ func init() {
 	register("MPI_Improbe", improbe)
 	register("MPI_Mrecv", mrecv)
 	register("MPI_Imrecv", imrecv)
+}
+
+// probe is mpi.Comm.Probe, unless the call is tried and would wait.
+func probe(e *Env, c *comm, a *arguments) (st mpi.Status, err error) {
+	if !a.tries {
+		return c.c.Probe(e.ctx, a.Int(0), a.Int(1))
+	}
+	if !pollFor(func() bool {
+		var ok bool
+		st, ok, err = c.c.Iprobe(a.Int(0), a.Int(1))
+		return ok || err != nil
+	}) {
+		return st, errWouldWait
+	}
+	return st, err
 }
 
 // message is a message that a probe has taken.

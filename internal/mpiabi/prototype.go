@@ -12,6 +12,7 @@ var callsText string
 // prototype is a call as C declares it.
 type prototype struct {
 	name   string
+	number int
 	params []param
 	alone  bool // The C library executes it without Go.
 }
@@ -46,6 +47,7 @@ func parsePrototypes(text string) []*prototype {
 		if err != nil {
 			panic(fmt.Sprintf("mpiabi: calls.txt, line %d: %v", i+1, err)) // The text is part of the program.
 		}
+		p.number = len(all)
 		all = append(all, p)
 	}
 	return all

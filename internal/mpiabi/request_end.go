@@ -12,6 +12,9 @@ func wait(e *Env, a *arguments) error {
 		return err
 	}
 	if q := rs.all[0]; q != nil {
+		if a.tries && !pollFor(q.poll) {
+			return errWouldWait
+		}
 		if err := q.wait(e); err != nil {
 			return err
 		}
@@ -69,6 +72,9 @@ func waitall(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
+	if a.tries && !pollFor(rs.over) {
+		return errWouldWait
+	}
 	for _, q := range rs.all {
 		if q == nil {
 			continue
@@ -78,6 +84,16 @@ func waitall(e *Env, a *arguments) error {
 		}
 	}
 	return rs.completeAll(2)
+}
+
+// over reports whether all requests are over, or inactive.
+func (rs *requests) over() bool {
+	for _, q := range rs.all {
+		if q != nil && !q.poll() {
+			return false
+		}
+	}
+	return true
 }
 
 // completeAll ends all requests, which are over.
@@ -130,6 +146,12 @@ func (rs *requests) first() (k int, active bool) {
 
 // wait waits until one of the active requests is over. Without one it returns at once.
 func (rs *requests) wait() error {
+	if rs.a.tries && !pollFor(func() bool {
+		k, active := rs.first()
+		return k != undefined || !active
+	}) {
+		return errWouldWait
+	}
 	for {
 		if k, active := rs.first(); k != undefined || !active {
 			return nil

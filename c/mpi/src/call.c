@@ -11,8 +11,11 @@
  * process ends as MPI_ERRORS_ARE_FATAL would have it.
  */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n) {
-    struct vmmcp_call c = {
-        .op = VMMCB_MPI, .in = {number, n}, .data = args, .data_len = n * sizeof *args};
+    struct vmmcp_call c = {.op = VMMCB_MPI,
+                           .now = VMMCP_TRY,
+                           .in = {number, n},
+                           .data = args,
+                           .data_len = n * sizeof *args};
     int code = vmmcp_call(&c);
     if (code != 0) {
         fprintf(stderr, "%s: libvmmc cannot run the call: %s\n", name, vmmc_ErrorStr(code));
