@@ -78,7 +78,17 @@ func empty(n int) []int64 {
 	return slices.Repeat([]int64{-1}, n)
 }
 
-const kinds = 15
+const kinds = 16
+
+// cut are counts of n ranks whose sum is total. They differ, and some are 0.
+func cut(total, n int) []int {
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = total*(i+1)*i/(n*(n+1)) - total*i*(i-1)/(n*(n+1))
+	}
+	counts[n-1] += total - sum(counts)
+	return counts
+}
 
 // prepare makes a rank's call of a step, and says what its result is.
 func prepare(c *mpi.Comm, s step) call {
@@ -160,6 +170,17 @@ func prepare(c *mpi.Comm, s step) call {
 			func() (*mpi.Request, error) { return mpi.IreduceScatterBlock(c, long, folded, op) },
 			func() (*mpi.Persistent, error) { return mpi.ReduceScatterBlockInit(c, long, folded, op) },
 			func() error { return differs("reduce scatter", folded, want) },
+		}
+	case 15:
+		counts := cut(k+s.root, n)
+		first := sum(counts[:me])
+		long, part := affines(own(me), k+s.root), make([]affine, counts[me])
+		want := fold(own(0), own(n-1), k+s.root)[first:][:counts[me]]
+		return call{
+			func(ctx context.Context) error { return mpi.ReduceScatter(ctx, c, long, part, counts, op) },
+			func() (*mpi.Request, error) { return mpi.IreduceScatter(c, long, part, counts, op) },
+			func() (*mpi.Persistent, error) { return mpi.ReduceScatterInit(c, long, part, counts, op) },
+			func() error { return differs("reduce scatter of counts", part, want) },
 		}
 	case 6:
 		got, want := empty(k), make([]int64, k)
@@ -264,7 +285,7 @@ func prepare(c *mpi.Comm, s step) call {
 }
 
 // steps runs a rank's part of a program. Requests are waited for at its end, the last one first.
-func steps(ctx context.Context, c *mpi.Comm, program []step) error {
+func steps(ctx context.Context, c *mpi.Comm, program []step, prepare func(c *mpi.Comm, s step) call) error {
 	var open []*mpi.Request
 	var calls []call
 	for i, s := range program {
@@ -340,35 +361,45 @@ func TestCollectivesModel(t *testing.T) {
 			}
 			rapid.Check(t, func(rt *rapid.T) {
 				n := rapid.IntRange(1, size).Draw(rt, "ranks")
-				length := rapid.SampledFrom([]int{0, 1, 3, 40, 1100, 5000})
-				program := make([]step, rapid.IntRange(1, 6).Draw(rt, "steps"))
-				for i := range program {
-					s := step{
-						kind: rapid.IntRange(0, kinds-1).Draw(rt, "kind"), form: rapid.IntRange(0, forms-1).Draw(rt, "form"),
-						root: rapid.IntRange(0, n-1).Draw(rt, "root"), k: length.Draw(rt, "values"), salt: 100 * i,
-					}
-					for range n {
-						s.counts = append(s.counts, rapid.SliceOfN(length, n, n).Draw(rt, "counts"))
-					}
-					program[i] = s
-				}
-				ctx, stop := context.WithTimeout(context.Background(), bound)
-				defer stop()
-				errs := make([]error, n)
-				var wg sync.WaitGroup
-				for rank, c := range parts[n] {
-					wg.Go(func() {
-						if errs[rank] = steps(ctx, c, program); errs[rank] != nil {
-							stop()
-						}
-					})
-				}
-				wg.Wait()
-				if err := errors.Join(errs...); err != nil {
-					rt.Fatal(err)
-				}
+				runProgram(rt, parts[n], drawProgram(rt, n, kinds), prepare)
 			})
 		})
+	}
+}
+
+// drawProgram draws steps of n ranks.
+func drawProgram(rt *rapid.T, n, kinds int) []step {
+	length := rapid.SampledFrom([]int{0, 1, 3, 40, 1100, 5000})
+	program := make([]step, rapid.IntRange(1, 6).Draw(rt, "steps"))
+	for i := range program {
+		s := step{
+			kind: rapid.IntRange(0, kinds-1).Draw(rt, "kind"), form: rapid.IntRange(0, forms-1).Draw(rt, "form"),
+			root: rapid.IntRange(0, n-1).Draw(rt, "root"), k: length.Draw(rt, "values"), salt: 100 * i,
+		}
+		for range n {
+			s.counts = append(s.counts, rapid.SliceOfN(length, n, n).Draw(rt, "counts"))
+		}
+		program[i] = s
+	}
+	return program
+}
+
+// runProgram runs a program at all ranks.
+func runProgram(rt *rapid.T, cs []*mpi.Comm, program []step, prepare func(c *mpi.Comm, s step) call) {
+	ctx, stop := context.WithTimeout(context.Background(), bound)
+	defer stop()
+	errs := make([]error, len(cs))
+	var wg sync.WaitGroup
+	for rank, c := range cs {
+		wg.Go(func() {
+			if errs[rank] = steps(ctx, c, program, prepare); errs[rank] != nil {
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		rt.Fatal(err)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
 )
 
 // Gather gives one rank the values of all, by their ranks (MPI_Gather, chapter Collective
@@ -16,6 +18,9 @@ func Gather[T any](ctx context.Context, c *Comm, send, recv []T, root int) error
 }
 
 func gatherPlan[T any](c *Comm, call string, send, recv []T, root int) plan {
+	if c.Inter() {
+		return interGather(c, call, send, recv, root)
+	}
 	if err := c.checkRoot(call, root); err != nil {
 		return plan{c: c, err: err}
 	}
@@ -58,6 +63,9 @@ func Scatter[T any](ctx context.Context, c *Comm, send, recv []T, root int) erro
 }
 
 func scatterPlan[T any](c *Comm, call string, send, recv []T, root int) plan {
+	if c.Inter() {
+		return interScatter(c, call, send, recv, root)
+	}
 	if err := c.checkRoot(call, root); err != nil {
 		return plan{c: c, err: err}
 	}
@@ -92,10 +100,9 @@ type Parts struct{ Counts, Displs []int }
 // parts are Parts that were checked: the memory of each rank's values.
 type parts struct{ first, end []int }
 
-// check checks that the parts lie in a buffer of so many values. Parts that are received do not
-// overlap.
-func (p Parts) check(c *Comm, call, arg string, values int, apart bool) (parts, error) {
-	n := len(c.ranks)
+// check checks that the parts of n ranks lie in a buffer of so many values. Parts that are received do
+// not overlap.
+func (p Parts) check(c *Comm, n int, call, arg string, values int, apart bool) (parts, error) {
 	if len(p.Counts) != n || p.Displs != nil && len(p.Displs) != n {
 		return parts{}, fail(call, arg, ErrCount, "there are %d counts and %d displacements for the %d ranks of %s",
 			len(p.Counts), len(p.Displs), n, c.Name())
@@ -148,6 +155,9 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts, root
 }
 
 func gathervPlan[T any](c *Comm, call string, send, recv []T, at Parts, root int) plan {
+	if c.Inter() {
+		return interGatherv(c, call, send, recv, at, root)
+	}
 	if err := c.checkRoot(call, root); err != nil {
 		return plan{c: c, err: err}
 	}
@@ -159,7 +169,7 @@ func gathervPlan[T any](c *Comm, call string, send, recv []T, at Parts, root int
 	if c.rank != root {
 		return plan{c: c, call: call, run: func(ctx context.Context, r *round) error { return r.send(ctx, out, root) }}
 	}
-	x, err := at.check(c, call, "recv", len(recv), true)
+	x, err := at.check(c, len(c.ranks), call, "recv", len(recv), true)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
@@ -191,6 +201,9 @@ func Scatterv[T any](ctx context.Context, c *Comm, send []T, at Parts, recv []T,
 }
 
 func scattervPlan[T any](c *Comm, call string, send []T, at Parts, recv []T, root int) plan {
+	if c.Inter() {
+		return interScatterv(c, call, send, at, recv, root)
+	}
 	if err := c.checkRoot(call, root); err != nil {
 		return plan{c: c, err: err}
 	}
@@ -202,7 +215,7 @@ func scattervPlan[T any](c *Comm, call string, send []T, at Parts, recv []T, roo
 	if c.rank != root {
 		return plan{c: c, call: call, run: func(ctx context.Context, r *round) error { return r.recv(ctx, in, root) }}
 	}
-	x, err := at.check(c, call, "send", len(send), false)
+	x, err := at.check(c, len(c.ranks), call, "send", len(send), false)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
@@ -240,11 +253,7 @@ func allgatherPlan[T any](c *Comm, call string, send, recv []T) plan {
 	if len(recv) != n*k {
 		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want %d", len(recv), n*k)}
 	}
-	counts := make([]int, n)
-	for i := range counts {
-		counts[i] = k
-	}
-	return allgathervPlan(c, call, send, recv, Parts{Counts: counts})
+	return allgathervPlan(c, call, send, recv, Parts{Counts: slices.Repeat([]int{k}, n)})
 }
 
 // Allgatherv gives all ranks the values of all, of which each rank may give another number
@@ -257,11 +266,14 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts) e
 }
 
 func allgathervPlan[T any](c *Comm, call string, send, recv []T, at Parts) plan {
+	if c.Inter() {
+		return interAllgatherv(c, call, send, recv, at)
+	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	x, err := at.check(c, call, "recv", len(recv), true)
+	x, err := at.check(c, len(c.ranks), call, "recv", len(recv), true)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
@@ -315,7 +327,7 @@ func bruck(ctx context.Context, r *round, mine []byte, part func(rank int) []byt
 }
 
 // Alltoall gives each rank its part of each rank's values, by their ranks (MPI_Alltoall, chapter
-// Collective Communication), by exchanges of pairs.
+// Collective Communication), by exchanges of pairs. send and recv may be the same memory (MPI_IN_PLACE).
 //
 // Experimental: it may change in any release.
 func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
@@ -323,6 +335,9 @@ func Alltoall[T any](ctx context.Context, c *Comm, send, recv []T) error {
 }
 
 func alltoallPlan[T any](c *Comm, call string, send, recv []T) plan {
+	if c.Inter() {
+		return interAlltoall(c, call, send, recv)
+	}
 	n := len(c.ranks)
 	switch {
 	case len(send)%n != 0:
@@ -330,16 +345,13 @@ func alltoallPlan[T any](c *Comm, call string, send, recv []T) plan {
 	case len(recv) != len(send):
 		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and send %d", len(recv), len(send))}
 	}
-	counts := make([]int, n)
-	for i := range counts {
-		counts[i] = len(send) / n
-	}
+	counts := slices.Repeat([]int{len(send) / n}, n)
 	return alltoallvPlan(c, call, send, Parts{Counts: counts}, recv, Parts{Counts: counts})
 }
 
 // Alltoallv gives each rank its part of each rank's values, which may have different lengths
 // (MPI_Alltoallv, chapter Collective Communication), by exchanges of pairs. What a rank sends to
-// another one is as much as that one receives from it.
+// another one is as much as that one receives from it. send and recv may be the same memory.
 //
 // Experimental: it may change in any release.
 func Alltoallv[T any](ctx context.Context, c *Comm, send []T, to Parts, recv []T, from Parts) error {
@@ -347,15 +359,18 @@ func Alltoallv[T any](ctx context.Context, c *Comm, send []T, to Parts, recv []T
 }
 
 func alltoallvPlan[T any](c *Comm, call string, send []T, to Parts, recv []T, from Parts) plan {
+	if c.Inter() {
+		return interAlltoallv(c, call, send, to, recv, from)
+	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	outs, err := to.check(c, call, "send", len(send), false)
+	outs, err := to.check(c, len(c.ranks), call, "send", len(send), false)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	ins, err := from.check(c, call, "recv", len(recv), true)
+	ins, err := from.check(c, len(c.ranks), call, "recv", len(recv), true)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
@@ -366,7 +381,12 @@ func alltoallvPlan[T any](c *Comm, call string, send []T, to Parts, recv []T, fr
 		return plan{c: c, err: fail(call, "recv", ErrCount, "this rank sends itself %d values, and receives %d",
 			len(mine)/size, len(theirs)/size)}
 	}
+	shared := shm.Overlap(out, in)
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
+		out := out
+		if shared { // values that come must not replace those that are still to be sent
+			out = slices.Clone(out)
+		}
 		copy(ins.of(in, size, me), outs.of(out, size, me))
 		for d := 1; d < n; d++ {
 			next, prev := (me+d)%n, (me-d+n)%n

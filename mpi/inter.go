@@ -9,7 +9,8 @@ import (
 )
 
 // Root is the root of a collective of an intercommunicator at the rank that is the root. Others of its
-// group give [ProcNull], and those of the other group the rank of the root (MPI_ROOT).
+// group give [ProcNull], and those of the other group the rank of the root (MPI_ROOT). At ranks that give
+// ProcNull the collective does nothing, and buffers are not used.
 //
 // Experimental: it may change in any release.
 const Root = -4
@@ -69,9 +70,9 @@ func (c *Comm) intra(call string) error {
 // communicator, peer, with a tag that no other message of the two has. At other ranks peer,
 // remoteLeader and tag do not matter.
 //
-// Point-to-point calls of an intercommunicator name ranks of the other group. Barrier, Bcast, with
-// [Root], Allgather and Allreduce give each group what comes from the other one. Other collectives
-// are [ErrComm].
+// Point-to-point calls of an intercommunicator name ranks of the other group. Its collectives give each
+// group what comes from the other one. Those with a root have [Root] at the root. Scan, Exscan and the
+// collectives of topologies are [ErrComm].
 //
 // Errors: [ErrRank]: a leader is no rank of its communicator; [ErrTag]; [ErrComm], at all ranks:
 // a rank is in both groups, or a communicator cannot be used. A leader that waits for the other group
@@ -266,100 +267,4 @@ func (c *Comm) splitInter(ctx context.Context, call string, color, key int, name
 		id = theirs[3*there[0]+2]
 	}
 	return newInter(c.j, uint64(id), slices.Index(here, c.rank), ranks, remote, first, c.Name()+" "+name).like(c), nil
-}
-
-// The collectives of intercommunicators: the first rank of each group exchanges with that of the
-// other one.
-
-func interPlan(c *Comm, call string, run func(ctx context.Context, r, within *round) error) plan {
-	return plan{c: c, call: call, inter: true, run: func(ctx context.Context, r *round) error {
-		return run(ctx, r, r.within())
-	}}
-}
-
-func interBarrier(c *Comm, call string) plan {
-	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
-		local := barrierPlan(c.local, call)
-		if err := local.run(ctx, within); err != nil {
-			return err
-		}
-		if c.rank == 0 {
-			if err := r.exchange(ctx, nil, 0, nil, 0); err != nil {
-				return err
-			}
-		}
-		return local.run(ctx, within)
-	})
-}
-
-func interBcast[T any](c *Comm, call string, buf []T, root int) plan {
-	b, err := bytesOf(call, buf)
-	switch {
-	case err != nil:
-		return plan{c: c, err: err}
-	case root != Root && root != ProcNull && (root < 0 || root >= len(c.peers)):
-		return plan{c: c, err: fail(call, "root", ErrRoot, "it is %d, want Root, ProcNull, or a rank of the other group, 0 to %d", root, len(c.peers)-1)}
-	}
-	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
-		switch {
-		case root == ProcNull:
-			return nil
-		case root == Root:
-			return r.send(ctx, b, 0)
-		case c.rank == 0:
-			if err := r.recv(ctx, b, root); err != nil {
-				return err
-			}
-		}
-		return bcastPlan(c.local, call, buf, 0).run(ctx, within)
-	})
-}
-
-func interAllgather[T any](c *Comm, call string, send, recv []T) plan {
-	if len(recv)%len(c.peers) != 0 {
-		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, want as many for each of %d ranks", len(recv), len(c.peers))}
-	}
-	in, err := bytesOf(call, recv)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
-		var all []T
-		if c.rank == 0 {
-			all = make([]T, len(send)*len(c.ranks))
-		}
-		if err := gatherPlan(c.local, call, send, all, 0).run(ctx, within); err != nil {
-			return err
-		}
-		if c.rank == 0 {
-			out, _ := bytesOf(call, all)
-			if err := r.exchange(ctx, out, 0, in, 0); err != nil {
-				return err
-			}
-		}
-		return bcastPlan(c.local, call, recv, 0).run(ctx, within)
-	})
-}
-
-func interAllreduce[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
-	if err := checkReduce(call, send, recv, op, true); err != nil {
-		return plan{c: c, err: err}
-	}
-	in, err := bytesOf(call, recv)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
-		sum := make([]T, len(send))
-		if err := reducePlan(c.local, call, send, sum, op, 0).run(ctx, within); err != nil {
-			return err
-		}
-		if c.rank == 0 {
-			out, _ := bytesOf(call, sum)
-			if err := r.exchange(ctx, out, 0, in, 0); err != nil {
-				return err
-			}
-		}
-		return bcastPlan(c.local, call, recv, 0).run(ctx, within)
-	})
 }

@@ -270,8 +270,8 @@ func TestIntercommArguments(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		errs := map[string]error{"gather": mpi.Gather(ctx, inter, []int{1}, make([]int, 2), 0)}
-		errs["scan"] = mpi.Scan(ctx, inter, []int{1}, []int{1}, mpi.Sum[int]())
+		errs := map[string]error{"scan": mpi.Scan(ctx, inter, []int{1}, []int{1}, mpi.Sum[int]())}
+		errs["exscan"] = mpi.Exscan(ctx, inter, []int{1}, []int{1}, mpi.Sum[int]())
 		_, errs["create"] = inter.Create(ctx, inter.Group())
 		_, errs["create_group"] = inter.CreateGroup(ctx, inter.Group(), 0)
 		_, errs["agree"] = inter.Agree(ctx, 0)
@@ -299,8 +299,45 @@ func TestIntercommArguments(t *testing.T) {
 		if _, err := half.Intercomm(ctx, 0, world, 4, 0); !errors.Is(err, want) {
 			return fmt.Errorf("a remote leader that is not there: %w", err)
 		}
-		if err := mpi.Bcast(ctx, inter, []int{1}, 2); !errors.Is(err, mpi.ErrRoot) {
-			return fmt.Errorf("a root that is not there: %w", err)
+		one, two, three := []int{1}, []int{1, 2}, []int{1, 2, 3}
+		apart, short, over := mpi.Parts{Counts: []int{1, 1}}, mpi.Parts{Counts: []int{1}}, mpi.Parts{Counts: []int{2, 2}}
+		add := mpi.Sum[int]()
+		for what, err := range map[string]error{
+			"bcast":    mpi.Bcast(ctx, inter, one, 2),
+			"reduce":   mpi.Reduce(ctx, inter, one, one, add, -1),
+			"gather":   mpi.Gather(ctx, inter, one, two, 2),
+			"gatherv":  mpi.Gatherv(ctx, inter, one, two, apart, -2),
+			"scatter":  mpi.Scatter(ctx, inter, two, one, 2),
+			"scatterv": mpi.Scatterv(ctx, inter, two, apart, one, 5),
+		} {
+			if !errors.Is(err, mpi.ErrRoot) {
+				return fmt.Errorf("%s: a root that is not there: %w", what, err)
+			}
+		}
+		for what, err := range map[string]error{
+			"gather":               mpi.Gather(ctx, inter, one, three, mpi.Root),
+			"gatherv":              mpi.Gatherv(ctx, inter, one, two, short, mpi.Root),
+			"scatter":              mpi.Scatter(ctx, inter, three, one, mpi.Root),
+			"scatterv":             mpi.Scatterv(ctx, inter, two, over, one, mpi.Root),
+			"allgather":            mpi.Allgather(ctx, inter, one, three),
+			"allgatherv":           mpi.Allgatherv(ctx, inter, one, two, over),
+			"alltoall":             mpi.Alltoall(ctx, inter, three, two),
+			"alltoall, recv":       mpi.Alltoall(ctx, inter, two, three),
+			"alltoallv":            mpi.Alltoallv(ctx, inter, two, short, two, apart),
+			"alltoallv, recv":      mpi.Alltoallv(ctx, inter, two, apart, two, over),
+			"reduce_scatter_block": mpi.ReduceScatterBlock(ctx, inter, three, one, add),
+			"reduce_scatter":       mpi.ReduceScatter(ctx, inter, three, one, []int{1, 1}, add),
+			"reduce_scatter, recv": mpi.ReduceScatter(ctx, inter, three, three, []int{1, 2}, add),
+		} {
+			if !errors.Is(err, mpi.ErrCount) {
+				return fmt.Errorf("%s: a wrong count: %w", what, err)
+			}
+		}
+		if err := mpi.Reduce(ctx, inter, one, one, mpi.Op[int]{}, mpi.Root); !errors.Is(err, mpi.ErrOp) {
+			return fmt.Errorf("no operation: %w", err)
+		}
+		if err := mpi.Gather(ctx, inter, []*int{nil}, nil, 0); !errors.Is(err, mpi.ErrType) {
+			return fmt.Errorf("pointers: %w", err)
 		}
 		if err := mpi.Send(ctx, inter, []int{1}, 2, 0); !errors.Is(err, mpi.ErrRank) {
 			return fmt.Errorf("a rank that is not there: %w", err)
@@ -345,7 +382,42 @@ func TestIntercommFails(t *testing.T) {
 				if err := inters[c.Rank()].Barrier(ctx); !errors.Is(err, mpi.ErrProcFailed) {
 					return fmt.Errorf("rank %d: a barrier without a rank: %w", c.Rank(), err)
 				}
-				if inters[c.Rank()].GetFailed().Size() != 1 {
+				in := inters[c.Rank()]
+				root := 0
+				switch c.Rank() {
+				case 0:
+					root = mpi.Root
+				case 1:
+					root = mpi.ProcNull
+				}
+				one, some := []int{1}, make([]int, in.RemoteSize())
+				apart := mpi.Parts{Counts: slices.Repeat([]int{1}, in.RemoteSize())}
+				add := mpi.Sum[int]()
+				rooted := map[string]error{
+					"gather":   mpi.Gather(ctx, in, one, some, root),
+					"gatherv":  mpi.Gatherv(ctx, in, one, some, apart, root),
+					"scatter":  mpi.Scatter(ctx, in, some, one, root),
+					"scatterv": mpi.Scatterv(ctx, in, some, apart, one, root),
+					"reduce":   mpi.Reduce(ctx, in, one, []int{0}, add, root),
+				}
+				for what, err := range rooted {
+					if root == mpi.ProcNull && err != nil || root != mpi.ProcNull && !errors.Is(err, mpi.ErrProcFailed) {
+						return fmt.Errorf("rank %d: %s without a rank: %w", c.Rank(), what, err)
+					}
+				}
+				six, own := make([]int, 6), make([]int, 6/in.Size())
+				for what, err := range map[string]error{
+					"allgather":            mpi.Allgather(ctx, in, one, some),
+					"allgatherv":           mpi.Allgatherv(ctx, in, one, some, apart),
+					"alltoall":             mpi.Alltoall(ctx, in, some, slices.Clone(some)),
+					"alltoallv":            mpi.Alltoallv(ctx, in, some, apart, slices.Clone(some), apart),
+					"reduce_scatter_block": mpi.ReduceScatterBlock(ctx, in, six, own, add),
+				} {
+					if !errors.Is(err, mpi.ErrProcFailed) {
+						return fmt.Errorf("rank %d: %s without a rank: %w", c.Rank(), what, err)
+					}
+				}
+				if in.GetFailed().Size() != 1 {
 					return fmt.Errorf("no rank of either group is gone: %w", errWrong)
 				}
 				return nil

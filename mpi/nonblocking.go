@@ -56,7 +56,15 @@ func Iallreduce[T any](c *Comm, send, recv []T, op Op[T]) (*Request, error) {
 //
 // Experimental: it may change in any release.
 func IreduceScatterBlock[T any](c *Comm, send, recv []T, op Op[T]) (*Request, error) {
-	return reduceScatterPlan(c, "MPI_Ireduce_scatter_block", send, recv, op).start()
+	return reduceScatterBlockPlan(c, "MPI_Ireduce_scatter_block", send, recv, op).start()
+}
+
+// IreduceScatter begins [ReduceScatter], and does not wait for it (MPI_Ireduce_scatter, chapter
+// Collective Communication). The buffers belong to it until it is over.
+//
+// Experimental: it may change in any release.
+func IreduceScatter[T any](c *Comm, send, recv []T, counts []int, op Op[T]) (*Request, error) {
+	return reduceScatterPlan(c, "MPI_Ireduce_scatter", send, recv, counts, op).start()
 }
 
 // Iscan begins [Scan], and does not wait for it (MPI_Iscan, chapter Collective Communication). The

@@ -38,7 +38,16 @@ func AllreduceInit[T any](c *Comm, send, recv []T, op Op[T]) (*Persistent, error
 //
 // Experimental: it may change in any release.
 func ReduceScatterBlockInit[T any](c *Comm, send, recv []T, op Op[T]) (*Persistent, error) {
-	return reduceScatterPlan(c, "MPI_Reduce_scatter_block_init", send, recv, op).persistent()
+	return reduceScatterBlockPlan(c, "MPI_Reduce_scatter_block_init", send, recv, op).persistent()
+}
+
+// ReduceScatterInit makes a [ReduceScatter] that is started any number of times
+// (MPI_Reduce_scatter_init, chapter Collective Communication). All ranks call it, in the same order as
+// other collectives.
+//
+// Experimental: it may change in any release.
+func ReduceScatterInit[T any](c *Comm, send, recv []T, counts []int, op Op[T]) (*Persistent, error) {
+	return reduceScatterPlan(c, "MPI_Reduce_scatter_init", send, recv, counts, op).persistent()
 }
 
 // ScanInit makes a [Scan] that is started any number of times (MPI_Scan_init, chapter Collective

@@ -31,6 +31,9 @@ func Reduce[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T], root 
 }
 
 func reducePlan[T any](c *Comm, call string, send, recv []T, op Op[T], root int) plan {
+	if c.Inter() {
+		return interReduce(c, call, send, recv, op, root)
+	}
 	if err := c.checkRoot(call, root); err != nil {
 		return plan{c: c, err: err}
 	}
@@ -364,45 +367,69 @@ func scan[T any](ctx context.Context, r *round, acc, before []T, op Op[T]) error
 	return nil
 }
 
-// ReduceScatterBlock combines all ranks' values, and gives each rank its part of the result, by
-// their ranks (MPI_Reduce_scatter_block, chapter Collective Communication). send has as many values
-// for each rank as recv. An operation that commutes is combined by exchanges of pairs, others by
-// Reduce and Scatter.
+// ReduceScatterBlock is [ReduceScatter] that gives all ranks as many values (MPI_Reduce_scatter_block,
+// chapter Collective Communication): send has as many for each rank as recv.
 //
 // Experimental: it may change in any release.
 func ReduceScatterBlock[T any](ctx context.Context, c *Comm, send, recv []T, op Op[T]) error {
-	return reduceScatterPlan(c, "MPI_Reduce_scatter_block", send, recv, op).do(ctx)
+	return reduceScatterBlockPlan(c, "MPI_Reduce_scatter_block", send, recv, op).do(ctx)
 }
 
-func reduceScatterPlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
-	n, k := len(c.ranks), len(recv)
+func reduceScatterBlockPlan[T any](c *Comm, call string, send, recv []T, op Op[T]) plan {
+	return reduceScatterPlan(c, call, send, recv, slices.Repeat([]int{len(recv)}, len(c.ranks)), op)
+}
+
+// ReduceScatter combines all ranks' values, and gives each rank its part of the result, by their ranks
+// (MPI_Reduce_scatter, chapter Collective Communication). counts says how many values each rank gets, and
+// is the same at all ranks. An operation that commutes is combined by exchanges of pairs, others by
+// Reduce and Scatterv. Between the groups of an intercommunicator counts are those of a group's own
+// ranks, and their sum is the same in both.
+//
+// Experimental: it may change in any release.
+func ReduceScatter[T any](ctx context.Context, c *Comm, send, recv []T, counts []int, op Op[T]) error {
+	return reduceScatterPlan(c, "MPI_Reduce_scatter", send, recv, counts, op).do(ctx)
+}
+
+func reduceScatterPlan[T any](c *Comm, call string, send, recv []T, counts []int, op Op[T]) plan {
 	if err := checkReduce(call, send, recv, op, false); err != nil {
 		return plan{c: c, err: err}
 	}
-	if len(send) != n*k {
-		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, want %d", len(send), n*k)}
-	}
-	out, err := bytesOf(call, send)
+	n, me := len(c.ranks), c.rank
+	x, err := Parts{Counts: counts}.check(c, n, call, "send", len(send), false)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
+	switch total, k := x.end[n-1], x.end[me]-x.first[me]; {
+	case total != len(send):
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and the counts say %d", len(send), total)}
+	case k != len(recv):
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and this rank's count is %d", len(recv), k)}
+	}
+	if c.Inter() {
+		return interReduceScatter(c, call, send, recv, slices.Clone(counts), op)
+	}
+	size, err := sizeOf[T](call)
+	if err != nil {
+		return plan{c: c, err: err}
+	}
+	out, _ := bytesOf(call, send)
+	counts = slices.Clone(counts)
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
 		if !op.commutes {
 			var all []T
-			if c.rank == 0 {
-				all = make([]T, n*k)
+			if me == 0 {
+				all = make([]T, len(send))
 			}
 			if err := reducePlan(c, call, send, all, op, 0).run(ctx, r); err != nil {
 				return err
 			}
-			return scatterPlan(c, call, all, recv, 0).run(ctx, r)
+			return scattervPlan(c, call, all, Parts{Counts: counts}, recv, 0).run(ctx, r)
 		}
-		acc, in := slices.Clone(send[c.rank*k:][:k]), make([]T, k)
+		acc, in := slices.Clone(send[x.first[me]:x.end[me]]), make([]T, len(recv))
 		inBytes, _ := bytesOf(call, in)
-		size := len(out) / n
 		for d := 1; d < n; d++ {
-			to, from := (c.rank+d)%n, (c.rank-d+n)%n
-			if err := r.exchange(ctx, out[to*size:][:size], to, inBytes, from); err != nil {
+			to, from := (me+d)%n, (me-d+n)%n
+			if err := r.exchange(ctx, x.of(out, size, to), to, inBytes, from); err != nil {
 				return err
 			}
 			op.f(in, acc)
