@@ -96,39 +96,9 @@ func TestKilledInCollective(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			const size = 6
-			nodes := vmmctest.Nodes(t, w.nodes)
-			id := make([]byte, 16)
-			_, _ = rand.Read(id)
-			text := "1:" + hex.EncodeToString(id) + ":n1*6"
-			if w.nodes == 2 {
-				text = "1:" + hex.EncodeToString(id) + ":n1*3,n2*3"
-			}
-			t.Setenv(nodeproto.GroupEnv, text)
-			t.Setenv(nodeproto.SizeEnv, strconv.Itoa(size))
-			cs, gs, ps := make([]*mpi.Comm, size-1), make([]*group.Group, size-1), make([]*vmmc.Process, size-1)
-			for rank := range cs {
-				t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
-				ps[rank] = nodes[rank*w.nodes/size].Open(t)
-				var err error
-				if gs[rank], err = group.Join(within(t), ps[rank]); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Setenv(nodeproto.RankEnv, strconv.Itoa(size-1))
-			child := vmmctest.Child(t, nodes[w.nodes-1], "rank", w.module)
-			var wg sync.WaitGroup
-			for rank, g := range gs {
-				wg.Go(func() {
-					var err error
-					if cs[rank], err = mpi.Init(within(t), mpi.WithGroup(ps[rank], g), mpi.WithModule(w.module)); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			if t.Failed() {
-				t.FailNow()
-			}
+			on := halved(vmmctest.Nodes(t, w.nodes), size)
+			cs, children := jobWith(t, w.module, on, map[int]child{size - 1: {"rank", []string{w.module}}})
+			child := children[size-1]
 			each(t, cs, func(ctx context.Context, c *mpi.Comm) error { return c.Barrier(ctx) })
 			calls := map[string]func(ctx context.Context, c *mpi.Comm) error{
 				"non-blocking allgather": func(ctx context.Context, c *mpi.Comm) error {
@@ -175,9 +145,6 @@ func TestKilledInCollective(t *testing.T) {
 				}
 				return nil
 			})
-			for _, g := range gs {
-				_ = g.Leave(within(t))
-			}
 		})
 	}
 }

@@ -2,8 +2,6 @@ package mpi_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
-	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/internal/testutil"
 	"github.com/vmmc-go/vmmc/mpi"
 	"github.com/vmmc-go/vmmc/vmmctest"
@@ -85,58 +82,19 @@ func (s stopped) String() string { return fmt.Sprintf("rank %d at %s %d", s.rank
 // communicators, after a barrier of all.
 func faultJob(t *testing.T, w way, nodes []*vmmctest.Node, size int, stops []stopped) ([]*mpi.Comm, []*vmmctest.Proc) {
 	t.Helper()
-	id := make([]byte, 16)
-	_, _ = rand.Read(id)
-	text, half := fmt.Sprintf("1:%s:n1*%d", hex.EncodeToString(id), size), size
-	if w.nodes == 2 {
-		half = size / 2
-		text = fmt.Sprintf("1:%s:n1*%d,n2*%d", hex.EncodeToString(id), half, size-half)
+	children := map[int]child{}
+	for _, s := range stops {
+		args := []string{w.module, s.call, s.step, strconv.Itoa(s.nth)}
+		for range size - len(stops) {
+			args = append(args, "other")
+		}
+		children[s.rank] = child{"stopped rank", args}
 	}
-	t.Setenv(nodeproto.GroupEnv, text)
-	t.Setenv(nodeproto.SizeEnv, strconv.Itoa(size))
+	cs, all := jobWith(t, w.module, halved(nodes, size), children)
 	procs := make([]*vmmctest.Proc, len(stops))
-	var cs []*mpi.Comm
-	var gs []*group.Group
-	var ps []*vmmc.Process
-	for rank := range size {
-		on := nodes[0]
-		if rank >= half {
-			on = nodes[1]
-		}
-		t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
-		if i := slices.IndexFunc(stops, func(s stopped) bool { return s.rank == rank }); i >= 0 {
-			args := []string{w.module, stops[i].call, stops[i].step, strconv.Itoa(stops[i].nth)}
-			for range size - len(stops) {
-				args = append(args, "other")
-			}
-			procs[i] = vmmctest.Child(t, on, "stopped rank", args...)
-			continue
-		}
-		p := on.Open(t)
-		g, err := group.Join(within(t), p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ps, gs, cs = append(ps, p), append(gs, g), append(cs, nil)
+	for i, s := range stops {
+		procs[i] = all[s.rank]
 	}
-	var wg sync.WaitGroup
-	for i, g := range gs {
-		wg.Go(func() {
-			var err error
-			if cs[i], err = mpi.Init(within(t), mpi.WithGroup(ps[i], g), mpi.WithModule(w.module)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	t.Cleanup(func() {
-		for _, g := range gs {
-			_ = g.Leave(within(t))
-		}
-	})
 	each(t, cs, func(ctx context.Context, c *mpi.Comm) error {
 		if err := c.Barrier(ctx); err != nil {
 			return err

@@ -142,6 +142,7 @@ type File struct {
 	hints       hints
 	aggregators []int // ranks
 	control     memory
+	lock        *memoryLock  // of atomic mode
 	close       func() error // of rank 0's control block
 
 	mu      sync.Mutex
@@ -154,12 +155,13 @@ type File struct {
 	idle    chan struct{} // closed when open becomes 0; nil without a waiter
 }
 
-// The control block lies at rank 0. Other ranks change it by atomics alone.
+// The control block lies at rank 0. Other ranks change it by atomics, and by words of their own.
 const (
-	pointerAt       = 0 // the shared file pointer
-	atomicAt        = 8 // the lock of atomic mode
-	fileControlSize = 16
+	pointerAt = 0 // the shared file pointer
+	atomicAt  = 8 // the lock of atomic mode
 )
+
+func fileControlSize(ranks int) int { return atomicAt + lockSize(ranks) }
 
 // fileOffer is what ranks tell each other when they open a file.
 type fileOffer struct {
@@ -296,13 +298,14 @@ func (f *File) share(ctx context.Context, call string) error {
 		}
 		err = wrapMemory(call, e)
 	}
+	f.lock = newMemoryLock(f.c, f.control, atomicAt, 0) // the file's communicator has no other messages
 	return f.agree(ctx, call, err)
 }
 
 func (f *File) shareHere(call string) (id int64, err error) {
 	p := f.c.j.e.Process()
 	if p == nil { // one rank
-		b, err := bytesOf(call, make([]uint64, fileControlSize/8))
+		b, err := bytesOf(call, make([]uint64, fileControlSize(1)/8))
 		f.control = ownMemory(b)
 		return 0, err
 	}
@@ -310,7 +313,7 @@ func (f *File) shareHere(call string) (id int64, err error) {
 	if f.c.j.unmapped {
 		opts = append(opts, vmmc.Unmapped())
 	}
-	b, err := pair.NewBuffer(p, fileControlSize, nil, opts...)
+	b, err := pair.NewBuffer(p, fileControlSize(len(f.c.ranks)), nil, opts...)
 	if err != nil {
 		return 0, wrapMemory(call, err)
 	}
@@ -448,6 +451,7 @@ func (f *File) Close(ctx context.Context) error {
 		err = wrapSystem(call, f.os.Sync())
 	}
 	err = f.agree(ctx, call, err) // no rank uses the control block any more
+	f.c.drainWakes()
 	err = errors.Join(err, wrapSystem(call, f.release()))
 	if f.mode&ModeDeleteOnClose == 0 || errors.Is(err, ErrProcFailed) || errors.Is(err, ErrCanceled) {
 		return err

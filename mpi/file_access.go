@@ -74,11 +74,11 @@ func (o *operation) run(ctx context.Context) (n int, err error) {
 		if o.write {
 			kind = LockExclusive
 		}
-		if err := o.f.c.takeLock(ctx, o.call, o.f.control, atomicAt, kind); err != nil {
+		if err := o.f.lock.take(ctx, o.call, kind); err != nil {
 			return 0, err
 		}
 		defer func() {
-			if e := o.f.c.giveLock(ctx, o.call, o.f.control, atomicAt, kind); err == nil {
+			if e := o.f.lock.give(o.call, kind); err == nil {
 				err = e
 			}
 		}()

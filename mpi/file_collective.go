@@ -49,11 +49,11 @@ func (f *File) together(ctx context.Context, o *operation) (n int, err error) {
 // lockAll has rank 0 take the lock of atomic mode for all. All ranks are in the collective by then: a
 // rank that has yet to come may need the lock for a call before it.
 func (o *operation) lockAll(ctx context.Context) (give func() error, err error) {
-	c, m := o.f.c, o.f.control
+	c, l := o.f.c, o.f.lock
 	give = func() error { return nil }
 	if c.rank == 0 {
-		if err = c.takeLock(ctx, o.call, m, atomicAt, LockExclusive); err == nil {
-			give = func() error { return c.giveLock(ctx, o.call, m, atomicAt, LockExclusive) }
+		if err = l.take(ctx, o.call, LockExclusive); err == nil {
+			give = func() error { return l.give(o.call, LockExclusive) }
 		}
 	}
 	class := []int64{int64(classOf(err))}

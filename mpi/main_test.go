@@ -112,6 +112,74 @@ func jobOn(t testing.TB, nodes []*vmmctest.Node, module string, size int) []*mpi
 	return cs
 }
 
+// child is a rank that is a process of its own, so that it can be killed.
+type child struct {
+	role string
+	args []string
+}
+
+// jobWith makes the ranks of a job on nodes, of which some are children. It returns the others, which are
+// not finalized with the test.
+func jobWith(t testing.TB, module string, on []*vmmctest.Node, children map[int]child) ([]*mpi.Comm, map[int]*vmmctest.Proc) {
+	t.Helper()
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	var parts []string
+	for first, i := 0, 1; i <= len(on); i++ {
+		if i == len(on) || on[i] != on[first] {
+			parts = append(parts, fmt.Sprintf("%s*%d", on[first].Name(), i-first))
+			first = i
+		}
+	}
+	t.Setenv(nodeproto.GroupEnv, "1:"+hex.EncodeToString(id)+":"+strings.Join(parts, ","))
+	t.Setenv(nodeproto.SizeEnv, strconv.Itoa(len(on)))
+	procs := map[int]*vmmctest.Proc{}
+	var cs []*mpi.Comm
+	var gs []*group.Group
+	var ps []*vmmc.Process
+	for rank, node := range on {
+		t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
+		if c, ok := children[rank]; ok {
+			procs[rank] = vmmctest.Child(t, node, c.role, c.args...)
+			continue
+		}
+		p := node.Open(t)
+		g, err := group.Join(within(t), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps, gs, cs = append(ps, p), append(gs, g), append(cs, nil)
+	}
+	var wg sync.WaitGroup
+	for i, g := range gs {
+		wg.Go(func() {
+			var err error
+			if cs[i], err = mpi.Init(within(t), mpi.WithGroup(ps[i], g), mpi.WithModule(module)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for _, g := range gs {
+			_ = g.Leave(within(t))
+		}
+	})
+	return cs, procs
+}
+
+// halved are the nodes of ranks, of which the first half are on the first node.
+func halved(nodes []*vmmctest.Node, size int) []*vmmctest.Node {
+	on := make([]*vmmctest.Node, size)
+	for rank := range on {
+		on[rank] = nodes[rank*len(nodes)/size]
+	}
+	return on
+}
+
 // each runs f for all ranks at the same time. Where it fails the contexts of the others end.
 func each(t testing.TB, cs []*mpi.Comm, f func(ctx context.Context, c *mpi.Comm) error) {
 	t.Helper()

@@ -20,8 +20,8 @@ import (
 // it does is in place when the epoch has ended, or after a flush. Calls may be made from any
 // goroutine.
 //
-// When a rank has ended, calls that name it fail with [ErrProcFailed]. So do Fence, calls that wait for
-// a lock which it holds, and those that wait for one which ranks share. A call whose context ends fails
+// When a rank has ended, calls that name it fail with [ErrProcFailed]. So do Fence, and calls that wait
+// for a lock which it had. A call whose context ends fails
 // with [ErrCanceled], and is over; that of Wait fails with [ErrPending], as the epoch goes on.
 //
 // Experimental: it may change in any release.
@@ -158,7 +158,7 @@ func (w *Win[T]) expose(call string, mem []T, n int) (data, control ownMemory, o
 		}
 		w.own = mem
 		data, err = bytesOf(call, mem)
-		c, _ := bytesOf(call, make([]uint64, controlSize/8))
+		c, _ := bytesOf(call, make([]uint64, controlSize(1)/8))
 		o.failed = 0
 		return data, c, o, err
 	}
@@ -166,7 +166,7 @@ func (w *Win[T]) expose(call string, mem []T, n int) (data, control ownMemory, o
 	if w.c.j.unmapped {
 		opts = append(opts, vmmc.Unmapped())
 	}
-	lock, err := pair.NewBuffer(p, controlSize, nil, opts...)
+	lock, err := pair.NewBuffer(p, controlSize(len(w.c.ranks)), nil, opts...)
 	if err != nil {
 		return nil, nil, o, wrapMemory(call, err)
 	}
@@ -236,6 +236,10 @@ func (w *Win[T]) reach(ctx context.Context, call string, offers []winOffer, data
 		})
 	}
 	wg.Wait()
+	for rank, f := range w.ranks {
+		f.epoch = newMemoryLock(w.c, f.control, 0, tagLocks+2*rank)
+		f.updates = newMemoryLock(w.c, f.control, lockSize(len(w.ranks)), tagLocks+2*rank+1)
+	}
 	return errors.Join(errs...)
 }
 
@@ -275,6 +279,7 @@ func (w *Win[T]) Free(ctx context.Context) error {
 		return fail(call, "win", ErrWin, "it is freed already")
 	}
 	w.freed = true
+	w.c.drainWakes()
 	return errors.Join(err, wrapMemory(call, w.release()))
 }
 

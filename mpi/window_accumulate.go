@@ -199,19 +199,13 @@ func (w *Win[T]) combineWord(
 func (w *Win[T]) update(
 	ctx context.Context, call string, f *far, change func(ctx context.Context) error,
 ) (err error) {
-	steady := context.WithoutCancel(ctx)
-	me := uint64(w.c.rank + 1)
-	err = w.c.tryUntil(ctx, call, func() (bool, int, error) {
-		was, err := f.control.compareAndSwap(steady, 4, updateAt, 0, me)
-		return err == nil && was == 0, int(was) - 1, err
-	})
-	if err != nil {
+	if err := f.updates.take(ctx, call, LockExclusive); err != nil {
 		return err
 	}
 	defer func() {
-		if _, free := f.control.swap(steady, 4, updateAt, 0); err == nil {
-			err = wrapMemory(call, free)
+		if free := f.updates.give(call, LockExclusive); err == nil {
+			err = free
 		}
 	}()
-	return wrapMemory(call, change(steady))
+	return wrapMemory(call, change(context.WithoutCancel(ctx)))
 }

@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// Tags of the messages that open and close the epochs of Start and Post. The window's communicator
-// has no other messages.
+// Tags of the messages that open and close the epochs of Start and Post, and of those that wake ranks which
+// wait for a lock. The window's communicator has no other messages.
 const (
 	tagPost = iota
 	tagComplete
+	tagLocks // and on: two of each rank's window, for those that wait for its locks
 )
 
 // settle returns when all that this rank has done in the window is in place.
@@ -227,7 +228,8 @@ func (w *Win[T]) Complete(ctx context.Context) error {
 }
 
 // Lock begins an epoch for one rank's memory, without its help (MPI_Win_lock, chapter One-Sided
-// Communications). It waits while other ranks hold a lock that does not go with this one.
+// Communications). It waits while other ranks hold a lock that does not go with this one, and behind those
+// that wait for one: first come, first served.
 //
 // Errors: [ErrRank], [ErrLockType]; [ErrRMASync] if this rank has a lock there; [ErrProcFailed].
 //
@@ -252,7 +254,7 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 	if held {
 		return fail(call, "win", ErrRMASync, "this rank has locked rank %d already: call Unlock first", target)
 	}
-	err := w.take(ctx, call, kind, target)
+	err := w.ranks[target].epoch.take(ctx, call, kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -261,16 +263,6 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 	}
 	w.locked[target] = kind
 	return nil
-}
-
-// take takes the lock of a rank's memory.
-func (w *Win[T]) take(ctx context.Context, call string, kind LockType, target int) error {
-	return w.c.takeLock(ctx, call, w.ranks[target].control, lockAt, kind)
-}
-
-// give gives a lock back.
-func (w *Win[T]) give(ctx context.Context, call string, kind LockType, target int) error {
-	return w.c.giveLock(ctx, call, w.ranks[target].control, lockAt, kind)
 }
 
 // Unlock ends the epoch of Lock: all that was put is in place (MPI_Win_unlock, chapter One-Sided
@@ -295,7 +287,7 @@ func (w *Win[T]) Unlock(ctx context.Context, target int) error {
 	w.mu.Lock()
 	delete(w.locked, target)
 	w.mu.Unlock()
-	return errors.Join(err, w.give(ctx, call, kind, target))
+	return errors.Join(err, w.ranks[target].epoch.give(call, kind))
 }
 
 // allState is that of the epoch of LockAll.
@@ -325,10 +317,10 @@ func (w *Win[T]) LockAll(ctx context.Context) error {
 	if held {
 		return fail(call, "win", ErrRMASync, "this rank has a lock already: call Unlock or UnlockAll first")
 	}
-	for rank := range w.ranks {
-		if err := w.take(ctx, call, LockShared, rank); err != nil {
-			for i := range rank {
-				_ = w.give(ctx, call, LockShared, i) // the first error says why
+	for rank, f := range w.ranks {
+		if err := f.epoch.take(ctx, call, LockShared); err != nil {
+			for _, f := range w.ranks[:rank] {
+				_ = f.epoch.give(call, LockShared) // the first error says why
 			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -368,8 +360,8 @@ func (w *Win[T]) UnlockAll(ctx context.Context) error {
 	w.mu.Lock()
 	w.all = allClosed
 	w.mu.Unlock()
-	for rank := range w.ranks {
-		errs = append(errs, w.give(ctx, call, LockShared, rank))
+	for _, f := range w.ranks {
+		errs = append(errs, f.epoch.give(call, LockShared))
 	}
 	return errors.Join(errs...)
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"sync"
-	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/shm"
@@ -22,6 +20,9 @@ type memory interface {
 	add(ctx context.Context, size, off int, delta uint64) (uint64, error)
 	swap(ctx context.Context, size, off int, v uint64) (uint64, error)
 	compareAndSwap(ctx context.Context, size, off int, old, v uint64) (uint64, error)
+	// store stores a word of 4 bytes, in the order of calls. load reads words, each as one.
+	store(ctx context.Context, off int, v uint32) error
+	load(ctx context.Context, b []byte, off int) error
 	// fence returns when all puts are in place.
 	fence(ctx context.Context) error
 	close() error
@@ -70,6 +71,18 @@ func (m ownMemory) compareAndSwap(_ context.Context, size, off int, old, v uint6
 			return old, nil
 		}
 	}
+}
+
+func (m ownMemory) store(_ context.Context, off int, v uint32) error {
+	shm.Word(m, off).Store(v)
+	return nil
+}
+
+func (m ownMemory) load(_ context.Context, b []byte, off int) error {
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], shm.Word(m, off+i).Load())
+	}
+	return nil
 }
 
 func (m ownMemory) fence(context.Context) error { return nil }
@@ -125,6 +138,14 @@ func (m farMemory) compareAndSwap(ctx context.Context, size, off int, old, v uin
 	return prev, err
 }
 
+func (m farMemory) store(ctx context.Context, off int, v uint32) error {
+	b := make([]byte, 4)
+	binary.NativeEndian.PutUint32(b, v)
+	return m.im.Send(ctx, b, off)
+}
+
+func (m farMemory) load(ctx context.Context, b []byte, off int) error { return m.im.Get(ctx, b, off) }
+
 func (m farMemory) fence(ctx context.Context) error { return m.im.Fence(ctx) }
 func (m farMemory) close() error                    { return m.im.Close() }
 
@@ -144,98 +165,15 @@ func putWord(b []byte, v uint64) {
 	}
 }
 
-// The control block of a rank's window. Other ranks change it by atomics alone.
-const (
-	lockAt      = 0 // the lock of epochs: how many ranks share it, or exclusive and the rank that has it
-	updateAt    = 4 // the lock of accumulates without atomics: the rank that holds it and 1, or 0
-	controlSize = 8
-	exclusive   = 1 << 31
-	holderShift = 16 // of the rank in a lock that a rank has alone, up to the bit exclusive
-)
-
-// unknown is the holder of a lock that ranks share.
-const unknown = -1
-
-// holder is the rank that has a lock alone.
-func holder(lock uint64) int {
-	if lock&exclusive == 0 {
-		return unknown
-	}
-	return int(lock&(exclusive-1)) >> holderShift
-}
-
-// Waits for a lock begin with a few tries, and then sleep from shortest to longest.
-const (
-	lockTries = 100
-	shortest  = 20 * time.Microsecond
-	longest   = time.Millisecond
-)
-
-// tryUntil tries until it succeeds. try returns which rank is in the way. It fails when that rank is
-// gone. If it is unknown it fails when any rank of the communicator is gone: that rank may be it.
-func (c *Comm) tryUntil(ctx context.Context, call string, try func() (ok bool, holder int, err error)) error {
-	pause := shortest
-	for i := 0; ; i++ {
-		ok, holder, err := try()
-		if ok || err != nil {
-			return wrapMemory(call, err)
-		}
-		others := c.ranks
-		if holder >= 0 && holder < len(c.ranks) {
-			others = c.ranks[holder : holder+1]
-		}
-		if err := c.j.e.GroupGone(others); err != nil {
-			return wrap(call, err)
-		}
-		if i < lockTries {
-			runtime.Gosched()
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return &Error{Call: call, Arg: "ctx", Class: ErrCanceled, Err: context.Cause(ctx)}
-		case <-time.After(pause):
-			pause = min(2*pause, longest)
-		}
-	}
-}
-
-// takeLock takes the lock in a word. The word counts ranks that share it, and has a bit and the rank
-// if one has it alone. A rank that would share it counts itself before it looks, and so it is never let
-// in beside one that has it alone.
-func (c *Comm) takeLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
-	steady := context.WithoutCancel(ctx)
-	return c.tryUntil(ctx, call, func() (bool, int, error) {
-		if kind == LockExclusive {
-			was, err := m.compareAndSwap(steady, 4, off, 0, c.alone())
-			return err == nil && was == 0, holder(was), err
-		}
-		was, err := m.add(steady, 4, off, 1)
-		if err != nil || was&exclusive == 0 {
-			return err == nil, unknown, err
-		}
-		_, err = m.add(steady, 4, off, 1<<32-1)
-		return false, holder(was), err
-	})
-}
-
-// alone is the lock that this rank has alone.
-func (c *Comm) alone() uint64 { return exclusive | uint64(c.rank)<<holderShift }
-
-// giveLock gives a lock back.
-func (c *Comm) giveLock(ctx context.Context, call string, m memory, off int, kind LockType) error {
-	n := uint64(1)
-	if kind == LockExclusive {
-		n = c.alone()
-	}
-	_, err := m.add(context.WithoutCancel(ctx), 4, off, 1<<32-n)
-	return wrapMemory(call, err)
-}
+// The control block of a rank's window has two locks: that of epochs, and that of accumulates without
+// atomics. Other ranks change it by atomics, and by words of their own.
+func controlSize(ranks int) int { return 2 * lockSize(ranks) }
 
 // wrapMemory names the call of an error of remote memory.
 func wrapMemory(call string, err error) error {
-	if err == nil {
-		return nil
+	var named *Error
+	if err == nil || errors.As(err, &named) {
+		return err
 	}
 	class := ErrOther
 	switch {
@@ -252,6 +190,8 @@ func wrapMemory(call string, err error) error {
 type far struct {
 	data, control memory
 	values        int
+	// Those of epochs, and of accumulates without atomics.
+	epoch, updates *memoryLock
 
 	mu   sync.Mutex
 	open int           // requests and accumulates that are under way. Guarded by mu.

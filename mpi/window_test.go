@@ -2,12 +2,9 @@ package mpi_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,7 +13,6 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
-	"github.com/vmmc-go/vmmc/internal/nodeproto"
 	"github.com/vmmc-go/vmmc/mpi"
 	"github.com/vmmc-go/vmmc/vmmctest"
 )
@@ -606,7 +602,8 @@ func TestAccumulateGivenUp(t *testing.T) {
 	}
 }
 
-// windowRank locks the memory of rank 0 for itself, tells so, and sleeps.
+// windowRank is the last rank of a job with a window. It takes a lock of rank 0's memory, tells so, and
+// sleeps; or it begins to take one.
 func windowRank(ctx context.Context, p *vmmc.Process, args ...string) error {
 	g, err := group.Join(ctx, p)
 	if err != nil {
@@ -620,11 +617,55 @@ func windowRank(ctx context.Context, p *vmmc.Process, args ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.Lock(ctx, mpi.LockExclusive, 0); err != nil {
+	switch args[1] {
+	case "exclusive":
+		err = w.Lock(ctx, mpi.LockExclusive, 0)
+	case "shared":
+		err = w.Lock(ctx, mpi.LockShared, 0)
+	case "waits":
+		if _, err = mpi.Recv(ctx, c, []int{0}, 0, ready); err != nil {
+			return err
+		}
+		if err = w.Lock(ctx, mpi.LockExclusive, 0); err == nil {
+			err = errWrong
+		}
+	case "shares and waits":
+		if err = w.Lock(ctx, mpi.LockShared, 0); err != nil {
+			return err
+		}
+		if err = w.Unlock(ctx, 0); err != nil {
+			return err
+		}
+		if _, err = mpi.Recv(ctx, c, []int{0}, 0, ready); err != nil {
+			return err
+		}
+		if err = w.Lock(ctx, mpi.LockShared, 0); err == nil {
+			err = errWrong
+		}
+	}
+	if err != nil {
 		return err
 	}
 	fmt.Println("locked")
 	select {}
+}
+
+// windowJob makes a job with a window, whose last rank is a child.
+func windowJob(t *testing.T, w way, size int, does string) ([]*mpi.Comm, []*mpi.Win[int64], *vmmctest.Proc) {
+	t.Helper()
+	on := halved(vmmctest.Nodes(t, w.nodes), size)
+	cs, procs := jobWith(t, w.module, on, map[int]child{size - 1: {"window rank", []string{w.module, does}}})
+	ws := make([]*mpi.Win[int64], len(cs))
+	each(t, cs, func(ctx context.Context, c *mpi.Comm) (err error) {
+		ws[c.Rank()], err = mpi.WinAllocate[int64](ctx, c, 100)
+		return err
+	})
+	if does == "exclusive" || does == "shared" {
+		if got := procs[size-1].Line(); got != "locked" {
+			t.Fatal(got)
+		}
+	}
+	return cs, ws, procs[size-1]
 }
 
 // A rank is killed that holds a lock which others wait for, and whose memory they use.
@@ -632,46 +673,7 @@ func TestKilledWithLock(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			const size = 3
-			nodes := vmmctest.Nodes(t, w.nodes)
-			id := make([]byte, 16)
-			_, _ = rand.Read(id)
-			text := "1:" + hex.EncodeToString(id) + ":n1*3"
-			if w.nodes == 2 {
-				text = "1:" + hex.EncodeToString(id) + ":n1*1,n2*2"
-			}
-			t.Setenv(nodeproto.GroupEnv, text)
-			t.Setenv(nodeproto.SizeEnv, strconv.Itoa(size))
-			cs, gs, ps := make([]*mpi.Comm, size-1), make([]*group.Group, size-1), make([]*vmmc.Process, size-1)
-			for rank := range cs {
-				t.Setenv(nodeproto.RankEnv, strconv.Itoa(rank))
-				ps[rank] = nodes[min(rank, w.nodes-1)].Open(t)
-				var err error
-				if gs[rank], err = group.Join(within(t), ps[rank]); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Setenv(nodeproto.RankEnv, strconv.Itoa(size-1))
-			child := vmmctest.Child(t, nodes[w.nodes-1], "window rank", w.module)
-			ws := make([]*mpi.Win[int64], size-1)
-			var wg sync.WaitGroup
-			for rank, g := range gs {
-				wg.Go(func() {
-					var err error
-					if cs[rank], err = mpi.Init(within(t), mpi.WithGroup(ps[rank], g), mpi.WithModule(w.module)); err == nil {
-						ws[rank], err = mpi.WinAllocate[int64](within(t), cs[rank], 100)
-					}
-					if err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			wg.Wait()
-			if t.Failed() {
-				t.FailNow()
-			}
-			if got := child.Line(); got != "locked" {
-				t.Fatal(got)
-			}
+			cs, ws, child := windowJob(t, w, size, "exclusive")
 			calls := make(chan error, 3)
 			go func() { calls <- ws[0].Lock(within(t), mpi.LockExclusive, 0) }()
 			go func() { calls <- ws[1].Lock(within(t), mpi.LockShared, 0) }()
@@ -728,9 +730,6 @@ func TestKilledWithLock(t *testing.T) {
 				}
 				return nil
 			})
-			for _, g := range gs {
-				_ = g.Leave(within(t))
-			}
 		})
 	}
 }
