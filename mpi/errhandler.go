@@ -6,14 +6,14 @@ import (
 	"os"
 )
 
-// Errhandler is what is done when a call of a communicator fails, before the call returns its error
-// (MPI_Errhandler, chapter MPI Environmental Management).
+// Errhandler is what is done when a call of a communicator, a window or a file fails, before the call
+// returns its error (MPI_Errhandler, chapter MPI Environmental Management).
 //
 // Experimental: it may change in any release.
 type Errhandler struct{ f func(c *Comm, err error) }
 
-// The handlers that are there. A communicator has ErrorsReturn at first: calls return their errors, as
-// Go programs expect. What is done when a rank is gone, whatever calls say, is the choice of
+// The handlers that are there. Communicators, windows and files have ErrorsReturn at first: calls return
+// their errors, as Go programs expect. What is done when a rank is gone, whatever calls say, is the choice of
 // [WithFailed].
 //
 // Experimental: they may change in any release.
@@ -27,10 +27,12 @@ func endJob(c *Comm, err error) {
 	os.Exit(1)
 }
 
-// NewErrhandler makes a handler (MPI_Comm_create_errhandler). f is called on the goroutine of the call that
+// NewErrhandler makes a handler (MPI_Comm_create_errhandler, MPI_Win_create_errhandler,
+// MPI_File_create_errhandler). f is called on the goroutine of the call that
 // has failed, or that waits for a request that has failed. The call returns the error afterwards.
 // f is called once for each call that fails. It is not called for a context that has ended, which the
-// program has ended itself, nor by Finalize, and calls of windows.
+// program has ended itself, nor by Finalize. Where a window or a file has failed, c is a communicator of
+// its ranks, with its name.
 //
 // Experimental: it may change in any release.
 func NewErrhandler(f func(c *Comm, err error)) *Errhandler {
@@ -90,4 +92,51 @@ func (c *Comm) like(from *Comm) *Comm {
 		c.handler.Store(from.handler.Load())
 	}
 	return c
+}
+
+// SetErrhandler sets what is done when a call of the window fails, or a request of one
+// (MPI_Win_set_errhandler). A window has [ErrorsReturn] at first, whatever its communicator has. nil is
+// ErrorsReturn.
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) SetErrhandler(h *Errhandler) { w.c.SetErrhandler(h) }
+
+// Errhandler returns what is done when a call of the window fails (MPI_Win_get_errhandler).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) Errhandler() *Errhandler { return w.c.Errhandler() }
+
+// CallErrhandler has the handler of the window called for an error (MPI_Win_call_errhandler).
+//
+// Experimental: it may change in any release.
+func (w *Win[T]) CallErrhandler(err error) { w.c.CallErrhandler(err) }
+
+func (w *Win[T]) raise(err error) error {
+	if w == nil {
+		return err
+	}
+	return w.c.raise(err)
+}
+
+// SetErrhandler sets what is done when a call of the file fails, or a request of one
+// (MPI_File_set_errhandler). A file has [ErrorsReturn] at first. nil is ErrorsReturn.
+//
+// Experimental: it may change in any release.
+func (f *File) SetErrhandler(h *Errhandler) { f.c.SetErrhandler(h) }
+
+// Errhandler returns what is done when a call of the file fails (MPI_File_get_errhandler).
+//
+// Experimental: it may change in any release.
+func (f *File) Errhandler() *Errhandler { return f.c.Errhandler() }
+
+// CallErrhandler has the handler of the file called for an error (MPI_File_call_errhandler).
+//
+// Experimental: it may change in any release.
+func (f *File) CallErrhandler(err error) { f.c.CallErrhandler(err) }
+
+func (f *File) raise(err error) error {
+	if f == nil {
+		return err
+	}
+	return f.c.raise(err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/mpi"
@@ -109,6 +110,159 @@ func TestErrhandler(t *testing.T) {
 	c.SetErrhandler(nil)
 	if err := mpi.Send(ctx, c, v, 1, 0); err == nil || met != nil {
 		t.Errorf("the handler was taken away: %v, and it got %v", err, met)
+	}
+}
+
+// Each call of a window or a file that fails calls its handler once, and not that of the communicator that
+// it was made of.
+func TestErrhandlerOfWindowsAndFiles(t *testing.T) {
+	world := one(t)
+	defer ended(t, world)
+	ctx := within(t)
+	var met []error
+	var of *mpi.Comm
+	add := mpi.NewErrhandler(func(c *mpi.Comm, err error) { of, met = c, append(met, err) })
+	world.SetErrhandler(mpi.NewErrhandler(func(_ *mpi.Comm, err error) { t.Errorf("the communicator's handler: %v", err) }))
+	w, err1 := mpi.WinAllocate[int64](ctx, world, 4)
+	name := t.TempDir() + "/file"
+	f, err2 := mpi.FileOpen(ctx, world, name, mpi.ModeCreate|mpi.ModeWriteOnly, nil)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	if w.Errhandler() != mpi.ErrorsReturn || f.Errhandler() != mpi.ErrorsReturn {
+		t.Error("a new window or file has a handler")
+	}
+	if err := w.Put(ctx, []int64{1}, 0, 0); err == nil || met != nil {
+		t.Errorf("a put without an epoch, without a handler: %v, %v", err, met)
+	}
+	w.SetErrhandler(add)
+	f.SetErrhandler(add)
+	if w.Errhandler() != add || f.Errhandler() != add {
+		t.Error("the handler is another one")
+	}
+	one, sum := []int64{1}, mpi.Sum[int64]()
+	last := func(_ any, err error) error { return err }
+	check := func(name, what string, call func() error) {
+		t.Helper()
+		met = nil
+		if err := call(); err == nil || len(met) != 1 || !errors.Is(err, met[0]) {
+			t.Errorf("%s: %v, and the handler got %v", what, err, met)
+		} else if of.Name() != name {
+			t.Errorf("%s: the handler got %s, want %s", what, of.Name(), name)
+		}
+	}
+	for what, call := range map[string]func() error{
+		"put":              func() error { return w.Put(ctx, one, 0, 0) },
+		"get":              func() error { return w.Get(ctx, one, 1, 0) },
+		"Rput":             func() error { return last(w.Rput(one, 0, 9)) },
+		"Rget":             func() error { return last(w.Rget(one, 0, 0)) },
+		"accumulate":       func() error { return w.Accumulate(ctx, one, 0, 0, sum) },
+		"get_accumulate":   func() error { return w.GetAccumulate(ctx, one, nil, 0, 0, sum) },
+		"fetch_and_op":     func() error { return last(w.FetchAndOp(ctx, 1, 0, 0, sum)) },
+		"compare_and_swap": func() error { return last(w.CompareAndSwap(ctx, 1, 2, 0, 0)) },
+		"Raccumulate":      func() error { return last(w.Raccumulate(one, 0, 0, sum)) },
+		"Rget_accumulate":  func() error { return last(w.RgetAccumulate(one, one, 0, 0, sum)) },
+		"lock":             func() error { return w.Lock(ctx, 7, 0) },
+		"unlock":           func() error { return w.Unlock(ctx, 0) },
+		"lock_all":         func() error { return w.LockAll(nil) }, //nolint:staticcheck // the case
+		"unlock_all":       func() error { return w.UnlockAll(ctx) },
+		"fence":            func() error { return w.Fence(nil) },                //nolint:staticcheck // the case
+		"post":             func() error { return w.Post(nil, world.Group()) },  //nolint:staticcheck // the case
+		"start":            func() error { return w.Start(nil, world.Group()) }, //nolint:staticcheck // the case
+		"complete":         func() error { return w.Complete(ctx) },
+		"wait":             func() error { return w.Wait(ctx) },
+		"test":             func() error { return last(w.Test()) },
+		"flush":            func() error { return w.Flush(ctx, 0) },
+		"flush_local":      func() error { return w.FlushLocal(ctx, 0) },
+		"flush_all":        func() error { return w.FlushAll(nil) },      //nolint:staticcheck // the case
+		"flush_local_all":  func() error { return w.FlushLocalAll(nil) }, //nolint:staticcheck // the case
+	} {
+		check(w.Name(), what, call)
+	}
+	if err := w.Free(ctx); err != nil {
+		t.Error(err)
+	}
+	check(w.Name(), "a second free", func() error { return w.Free(ctx) })
+	on := world.Name() + " file " + name
+	wait := func(q *mpi.Request, err error) error {
+		if err != nil {
+			return err
+		}
+		_, err = q.Wait(ctx)
+		return err
+	}
+	for what, call := range map[string]func() error{
+		"read_at":             func() error { return last(mpi.ReadAt(ctx, f, 0, one)) },
+		"read":                func() error { return last(mpi.Read(ctx, f, one)) },
+		"iread":               func() error { return last(mpi.Iread(f, one)) },
+		"read_all":            func() error { return last(mpi.ReadAll(ctx, f, one)) },
+		"iread_all":           func() error { return wait(mpi.IreadAll(f, one)) },
+		"read_shared":         func() error { return last(mpi.ReadShared(ctx, f, one)) },
+		"read_ordered":        func() error { return last(mpi.ReadOrdered(ctx, f, one)) },
+		"write of pointers":   func() error { return last(mpi.Write(ctx, f, []*int{nil})) },
+		"seek":                func() error { return last(f.Seek(-1, 0)) },
+		"seek_shared":         func() error { return last(f.SeekShared(ctx, -1, 0)) },
+		"get_position_shared": func() error { return last(f.PositionShared(nil)) }, //nolint:staticcheck // the case
+		"get_byte_offset":     func() error { return last(f.ByteOffset(-1)) },
+		"set_size":            func() error { return f.SetSize(ctx, -1) },
+		"preallocate":         func() error { return f.Preallocate(ctx, -1) },
+		"sync":                func() error { return f.Sync(nil) },               //nolint:staticcheck // the case
+		"set_atomicity":       func() error { return f.SetAtomicity(nil, true) }, //nolint:staticcheck // the case
+		"set_view":            func() error { return f.SetView(ctx, -1, mpi.Datatype{}, mpi.Datatype{}) },
+	} {
+		check(on, what, call)
+	}
+	met = nil
+	f.CallErrhandler(errWrong)
+	w.CallErrhandler(errWrong)
+	if len(met) != 2 {
+		t.Errorf("CallErrhandler: %v", met)
+	}
+	if err := f.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	check(on, "a second close", func() error { return f.Close(ctx) })
+	check(on, "size of a closed one", func() error { return last(f.Size()) })
+	world.SetErrhandler(add)
+	check(world.Name(), "a window that cannot be", func() error { return last(mpi.WinAllocate[int](ctx, world, -1)) })
+}
+
+// A rank's end calls the handler of a window once for each call that needs the rank, whichever part of the
+// call finds it.
+func TestErrhandlerOfWindowKilled(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			cs, ws, last := windowJob(t, way, 3, "nothing")
+			last.Kill()
+			each(t, cs, func(ctx context.Context, c *mpi.Comm) error {
+				w, n := ws[c.Rank()], 0
+				w.SetErrhandler(mpi.NewErrhandler(func(*mpi.Comm, error) { n++ }))
+				for c.GetFailed().Size() == 0 {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					time.Sleep(time.Millisecond)
+				}
+				both, err := c.Group().Excl([]int{c.Rank()})
+				if err != nil {
+					return err
+				}
+				for i, call := range []func() error{
+					func() error { return w.Fence(ctx) },
+					func() error { return w.Lock(ctx, mpi.LockShared, 2) },
+					func() error { return w.LockAll(ctx) },
+					func() error { return w.Post(ctx, both) },
+					func() error { return w.Start(ctx, both) },
+					func() error { return w.Free(ctx) },
+				} {
+					if err := call(); !errors.Is(err, mpi.ErrProcFailed) || n != i+1 {
+						return fmt.Errorf("call %d: the handler was called %d times: %w", i, n, err)
+					}
+				}
+				return nil
+			})
+			endAll(t, cs)
+		})
 	}
 }
 

@@ -417,7 +417,8 @@ func (f *File) others(call string, rank int, class int64) error {
 // while Close waits for other ranks: calling it again is [ErrFile] then.
 //
 // Experimental: it may change in any release.
-func (f *File) Close(ctx context.Context) error {
+func (f *File) Close(ctx context.Context) (err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_close"
 	if err := f.enter(call, ctx); err != nil {
 		return err
@@ -446,7 +447,6 @@ func (f *File) Close(ctx context.Context) error {
 			return &Error{Call: call, Arg: "ctx", Class: ErrCanceled, Err: context.Cause(ctx)}
 		}
 	}
-	var err error
 	if f.dirty {
 		err = wrapSystem(call, f.os.Sync())
 	}

@@ -97,7 +97,8 @@ func (o *operation) takePlace(ctx context.Context) error {
 // doFile is a blocking call.
 func doFile[T any](
 	ctx context.Context, f *File, call string, write, all bool, where pointerKind, off int64, buf []T,
-) (Status, error) {
+) (_ Status, err error) {
+	defer func() { err = f.raise(err) }()
 	o, err := beginFile(ctx, f, call, write, all, where, off, buf)
 	if err != nil {
 		return Status{}, err
@@ -113,7 +114,8 @@ func doFile[T any](
 // startFile is a non-blocking call. A goroutine does it, so it makes progress whatever the caller does.
 func startFile[T any](
 	f *File, call string, write, all bool, where pointerKind, off int64, buf []T,
-) (*Request, error) {
+) (_ *Request, err error) {
+	defer func() { err = f.raise(err) }()
 	o, err := beginFile(context.Background(), f, call, write, all, where, off, buf)
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func startFile[T any](
 		f.leave()
 		q.EndGeneralWith(engine.Status{Bytes: n}, asEngine(err))
 	}()
-	return &Request{q, call, nil}, nil
+	return &Request{q, call, f.c}, nil
 }
 
 // ReadAt reads values of the view from an offset on, in items of etype (MPI_File_read_at, chapter I/O).

@@ -80,7 +80,8 @@ func WriteOrdered[T any](ctx context.Context, f *File, buf []T) (Status, error) 
 // Errors, at all ranks: [ErrArg], [ErrNotSame], [ErrProcFailed].
 //
 // Experimental: it may change in any release.
-func (f *File) SeekShared(ctx context.Context, off int64, whence int) (int64, error) {
+func (f *File) SeekShared(ctx context.Context, off int64, whence int) (_ int64, err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_seek_shared"
 	if err := f.enter(call, ctx); err != nil {
 		return 0, err
@@ -93,7 +94,6 @@ func (f *File) SeekShared(ctx context.Context, off int64, whence int) (int64, er
 		return 0, err
 	}
 	to := []int64{0}
-	var err error
 	if f.c.rank == 0 {
 		to[0], err = f.moveShared(ctx, call, off, whence)
 	}
@@ -121,7 +121,8 @@ func (f *File) moveShared(ctx context.Context, call string, off int64, whence in
 // I/O). [ErrProcFailed]: rank 0 is gone.
 //
 // Experimental: it may change in any release.
-func (f *File) PositionShared(ctx context.Context) (int64, error) {
+func (f *File) PositionShared(ctx context.Context) (_ int64, err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_get_position_shared"
 	if err := f.enter(call, ctx); err != nil {
 		return 0, err

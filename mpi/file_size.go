@@ -8,7 +8,8 @@ import (
 // Size is how many bytes the file has (MPI_File_get_size, chapter I/O).
 //
 // Experimental: it may change in any release.
-func (f *File) Size() (int64, error) {
+func (f *File) Size() (_ int64, err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_get_size"
 	if err := f.enter(call, context.Background()); err != nil {
 		return 0, err
@@ -31,7 +32,8 @@ func (f *File) size(call string) (int64, error) {
 // Errors, at all ranks: [ErrArg] if n is negative; [ErrReadOnly]; [ErrNotSame]; [ErrNoSpace]; [ErrIO].
 //
 // Experimental: it may change in any release.
-func (f *File) SetSize(ctx context.Context, n int64) error {
+func (f *File) SetSize(ctx context.Context, n int64) (err error) {
+	defer func() { err = f.raise(err) }()
 	return f.resize(ctx, "MPI_File_set_size", n, func() error { return f.os.Truncate(n) })
 }
 
@@ -43,7 +45,8 @@ func (f *File) SetSize(ctx context.Context, n int64) error {
 // nothing else may write there meanwhile.
 //
 // Experimental: it may change in any release.
-func (f *File) Preallocate(ctx context.Context, n int64) error {
+func (f *File) Preallocate(ctx context.Context, n int64) (err error) {
+	defer func() { err = f.raise(err) }()
 	return f.resize(ctx, "MPI_File_preallocate", n, func() error { return preallocate(f.os, n) })
 }
 
@@ -97,13 +100,13 @@ func (f *File) written() {
 // [ErrNoSpace], [ErrQuota], [ErrIO].
 //
 // Experimental: it may change in any release.
-func (f *File) Sync(ctx context.Context) error {
+func (f *File) Sync(ctx context.Context) (err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_sync"
 	if err := f.enter(call, ctx); err != nil {
 		return err
 	}
 	defer f.leave()
-	var err error
 	if f.mode&ModeReadOnly == 0 {
 		err = wrapSystem(call, f.os.Sync())
 	}
@@ -118,7 +121,8 @@ func (f *File) Sync(ctx context.Context) error {
 // different arguments.
 //
 // Experimental: it may change in any release.
-func (f *File) SetAtomicity(ctx context.Context, on bool) error {
+func (f *File) SetAtomicity(ctx context.Context, on bool) (err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_set_atomicity"
 	if err := f.enter(call, ctx); err != nil {
 		return err

@@ -197,7 +197,8 @@ func (v *view) bounds(pos, n int64) (lo, hi int64) {
 // of etype, or if its bytes are not in the order of the file; [ErrNotSame].
 //
 // Experimental: it may change in any release.
-func (f *File) SetView(ctx context.Context, disp int64, etype, filetype Datatype) error {
+func (f *File) SetView(ctx context.Context, disp int64, etype, filetype Datatype) (err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_set_view"
 	if err := f.enter(call, ctx); err != nil {
 		return err
@@ -239,7 +240,8 @@ func (f *File) seen() *view {
 // (MPI_File_get_byte_offset, chapter I/O). [ErrArg]: it is negative, or beyond the largest file.
 //
 // Experimental: it may change in any release.
-func (f *File) ByteOffset(off int64) (int64, error) {
+func (f *File) ByteOffset(off int64) (_ int64, err error) {
+	defer func() { err = f.raise(err) }()
 	v := f.seen()
 	pos, err := v.place("MPI_File_get_byte_offset", off, 0)
 	if err != nil {
@@ -278,7 +280,8 @@ func (f *File) sought(call string, v *view, now, off int64, whence int) (int64, 
 // ModeSequential.
 //
 // Experimental: it may change in any release.
-func (f *File) Seek(off int64, whence int) (int64, error) {
+func (f *File) Seek(off int64, whence int) (_ int64, err error) {
+	defer func() { err = f.raise(err) }()
 	const call = "MPI_File_seek"
 	if err := f.enter(call, context.Background()); err != nil {
 		return 0, err

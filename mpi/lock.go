@@ -14,7 +14,7 @@ import (
 // that rank. Ranks that cannot have it wait in a queue. A waiter polls nothing: the rank that gives the
 // lock back sends the next waiters an empty message.
 //
-//	take:  has it at once if nobody has it or waits for it
+//	take:  has it at once if no rank has it or waits for it
 //	       otherwise: ticket, slot, counted as a waiter, and then
 //	       evaluate -> takes it: no longer counted
 //	                -> a rank that has it is gone: no longer counted, ErrProcFailed
@@ -76,7 +76,7 @@ func (l *memoryLock) alone() uint64 { return exclusive | uint64(l.c.rank)<<holde
 // holder is the rank that has a lock alone.
 func holder(state uint64) int { return int(state&(exclusive-1)) >> holderShift }
 
-// change adds to the state of the lock, and returns the new one. It does not end with a context: nobody
+// change adds to the state of the lock, and returns the new one. It does not end with a context: no rank
 // would know then whether it has changed it.
 func (l *memoryLock) change(delta uint64) (uint64, error) {
 	was, err := l.m.add(context.Background(), 8, l.off, delta)
@@ -110,7 +110,7 @@ func (l *memoryLock) take(ctx context.Context, call string, kind LockType) error
 	return wrapMemory(call, err)
 }
 
-// takeFree takes a lock that nobody waits for.
+// takeFree takes a lock that no rank waits for.
 func (l *memoryLock) takeFree(kind LockType) (bool, error) {
 	if kind == LockExclusive {
 		was, err := l.m.compareAndSwap(context.Background(), 8, l.off, 0, l.alone())

@@ -83,7 +83,7 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
-// Ranks lock memory in all ways at random, and some give up. A rank that has it alone is alone, and nobody is
+// Ranks lock memory in all ways at random, and some give up. A rank that has it alone is alone, and none is
 // left waiting.
 func TestLockModel(t *testing.T) {
 	for _, w := range ways {

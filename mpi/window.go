@@ -94,6 +94,7 @@ type winOffer struct{ data, control, values, failed int64 }
 const importsAtOnce = 16
 
 func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_ *Win[T], err error) {
+	defer func() { err = c.raise(err) }()
 	size, err := sizeOf[T](call)
 	switch {
 	case ctx == nil:
@@ -261,12 +262,13 @@ func (w *Win[T]) release() error {
 // then. If a rank is gone the window ends at this rank, with [ErrProcFailed].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Free(ctx context.Context) error {
+func (w *Win[T]) Free(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_free"
 	if err := w.live(call, ctx); err != nil {
 		return err
 	}
-	err := w.settle(ctx, call)
+	err = w.settle(ctx, call)
 	if err == nil {
 		err = barrierPlan(w.c, call).do(ctx)
 	}
@@ -353,7 +355,8 @@ func (w *Win[T]) target(call string, ctx context.Context, target, at, n int) (*f
 // [ErrProcFailed].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Put(ctx context.Context, src []T, target, at int) error {
+func (w *Win[T]) Put(ctx context.Context, src []T, target, at int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Put"
 	f, err := w.target(call, ctx, target, at, len(src))
 	if f == nil {
@@ -370,7 +373,8 @@ func (w *Win[T]) Put(ctx context.Context, src []T, target, at int) error {
 // It returns when they are in dst. Errors as Put.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Get(ctx context.Context, dst []T, target, at int) error {
+func (w *Win[T]) Get(ctx context.Context, dst []T, target, at int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Get"
 	f, err := w.target(call, ctx, target, at, len(dst))
 	if f == nil {
@@ -415,7 +419,8 @@ func asEngine(err error) error {
 // Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Rput(src []T, target, at int) (*Request, error) {
+func (w *Win[T]) Rput(src []T, target, at int) (_ *Request, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Rput"
 	f, err := w.target(call, context.Background(), target, at, len(src))
 	if err != nil {
@@ -434,7 +439,8 @@ func (w *Win[T]) Rput(src []T, target, at int) (*Request, error) {
 // Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Rget(dst []T, target, at int) (*Request, error) {
+func (w *Win[T]) Rget(dst []T, target, at int) (_ *Request, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Rget"
 	f, err := w.target(call, context.Background(), target, at, len(dst))
 	if err != nil {

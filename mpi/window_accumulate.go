@@ -15,7 +15,8 @@ import (
 // Errors as Put, and [ErrOp].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Accumulate(ctx context.Context, src []T, target, at int, op Op[T]) error {
+func (w *Win[T]) Accumulate(ctx context.Context, src []T, target, at int, op Op[T]) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Accumulate"
 	return w.accumulate(ctx, call, src, nil, target, at, op)
 }
@@ -24,7 +25,8 @@ func (w *Win[T]) Accumulate(ctx context.Context, src []T, target, at int, op Op[
 // chapter One-Sided Communications). [ErrCount]: src and result have different lengths.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) GetAccumulate(ctx context.Context, src, result []T, target, at int, op Op[T]) error {
+func (w *Win[T]) GetAccumulate(ctx context.Context, src, result []T, target, at int, op Op[T]) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Get_accumulate"
 	if len(src) != len(result) {
 		return fail(call, "result", ErrCount, "it has %d values, and src %d", len(result), len(src))
@@ -36,9 +38,10 @@ func (w *Win[T]) GetAccumulate(ctx context.Context, src, result []T, target, at 
 // One-Sided Communications). See [Win.Accumulate].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) FetchAndOp(ctx context.Context, v T, target, at int, op Op[T]) (T, error) {
+func (w *Win[T]) FetchAndOp(ctx context.Context, v T, target, at int, op Op[T]) (_ T, err error) {
+	defer func() { err = w.raise(err) }()
 	was := make([]T, 1)
-	err := w.accumulate(ctx, "MPI_Fetch_and_op", []T{v}, was, target, at, op)
+	err = w.accumulate(ctx, "MPI_Fetch_and_op", []T{v}, was, target, at, op)
 	return was[0], err
 }
 
@@ -46,7 +49,8 @@ func (w *Win[T]) FetchAndOp(ctx context.Context, v T, target, at int, op Op[T]) 
 // (MPI_Compare_and_swap, chapter One-Sided Communications). See [Win.Accumulate].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (T, error) {
+func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (_ T, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Compare_and_swap"
 	was := make([]T, 1)
 	f, err := w.target(call, ctx, target, at, 1)
@@ -79,7 +83,8 @@ func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (
 // (MPI_Raccumulate, chapter One-Sided Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Raccumulate(src []T, target, at int, op Op[T]) (*Request, error) {
+func (w *Win[T]) Raccumulate(src []T, target, at int, op Op[T]) (_ *Request, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Raccumulate"
 	return w.raccumulate(call, src, nil, target, at, op)
 }
@@ -88,7 +93,8 @@ func (w *Win[T]) Raccumulate(src []T, target, at int, op Op[T]) (*Request, error
 // (MPI_Rget_accumulate, chapter One-Sided Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) RgetAccumulate(src, result []T, target, at int, op Op[T]) (*Request, error) {
+func (w *Win[T]) RgetAccumulate(src, result []T, target, at int, op Op[T]) (_ *Request, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Rget_accumulate"
 	if len(src) != len(result) {
 		return nil, fail(call, "result", ErrCount, "it has %d values, and src %d", len(result), len(src))

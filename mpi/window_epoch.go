@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	engine "github.com/vmmc-go/vmmc/internal/mpi"
 )
 
 // Tags of the messages that open and close the epochs of Start and Post, and of those that wake ranks which
@@ -31,7 +33,8 @@ func (w *Win[T]) settle(ctx context.Context, call string) error {
 // Communications). It is a collective. When it returns all that any rank has put is in place.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Fence(ctx context.Context) error {
+func (w *Win[T]) Fence(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_fence"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -53,7 +56,8 @@ func (w *Win[T]) Fence(ctx context.Context) error {
 // without Wait before; [ErrProcFailed]: the epoch is open for the other ranks, and Wait ends it.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Post(ctx context.Context, g Group) error {
+func (w *Win[T]) Post(ctx context.Context, g Group) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_post"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -70,15 +74,37 @@ func (w *Win[T]) Post(ctx context.Context, g Group) error {
 	w.posted = []*engineWait{}
 	var errs []error
 	for _, rank := range ranks {
-		q, err := irecv(w.c, call, []byte{}, rank, tagComplete)
+		q, err := w.hear(call, rank, tagComplete)
 		if err == nil {
 			w.posted = append(w.posted, &engineWait{q, rank})
-			// Without data it needs no credit, and waits for nothing but room in the ring.
-			_, err = isend(w.c, call, []byte{}, rank, tagPost, 0)
+			err = w.tell(call, rank, tagPost)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// tell sends an empty message. It needs no credit, and waits for nothing but room in the ring.
+func (w *Win[T]) tell(call string, rank, tag int) error {
+	t, _, err := w.c.target(call, context.Background(), rank, tag)
+	if err != nil {
+		return err
+	}
+	_, err = w.c.j.e.Isend(&t, nil, engine.Standard)
+	return wrap(call, err)
+}
+
+// hear begins to receive an empty message. The call that waits for it has the handler called.
+func (w *Win[T]) hear(call string, rank, tag int) (*Request, error) {
+	s, _, err := w.c.source(call, context.Background(), rank, tag)
+	if err != nil {
+		return nil, err
+	}
+	r, err := w.c.j.e.Irecv(&s, nil)
+	if err != nil {
+		return nil, wrap(call, err)
+	}
+	return &Request{r, call, nil}, nil
 }
 
 // Wait waits until all ranks of Post have called Complete (MPI_Win_wait, chapter One-Sided
@@ -86,7 +112,8 @@ func (w *Win[T]) Post(ctx context.Context, g Group) error {
 // again. If one of them is gone the epoch is over, with [ErrProcFailed].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Wait(ctx context.Context) error {
+func (w *Win[T]) Wait(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_wait"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -118,6 +145,7 @@ func (w *Win[T]) Wait(ctx context.Context) error {
 //
 // Experimental: it may change in any release.
 func (w *Win[T]) Test() (over bool, err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_test"
 	if err := w.live(call, context.Background()); err != nil {
 		return false, err
@@ -129,7 +157,7 @@ func (w *Win[T]) Test() (over bool, err error) {
 		return false, fail(call, "win", ErrRMASync, "no epoch of Post is open")
 	}
 	for _, p := range posted {
-		if _, ok, _ := p.q.Test(); !ok {
+		if !p.q.r.Done() {
 			return false, nil
 		}
 	}
@@ -142,7 +170,8 @@ func (w *Win[T]) Test() (over bool, err error) {
 // context, it may be called again: a Post that was seen already counts for it.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Start(ctx context.Context, g Group) error {
+func (w *Win[T]) Start(ctx context.Context, g Group) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_start"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -164,8 +193,12 @@ func (w *Win[T]) Start(ctx context.Context, g Group) error {
 		if seen {
 			continue
 		}
-		if _, err := Recv(ctx, w.c, []byte{}, rank, tagPost); err != nil {
-			return renamed(call, err)
+		s, _, err := w.c.source(call, ctx, rank, tagPost)
+		if err != nil {
+			return err
+		}
+		if _, err := w.c.j.e.Recv(ctx, &s, nil); err != nil {
+			return wrap(call, err)
 		}
 		w.mu.Lock()
 		w.seen[rank] = true
@@ -180,20 +213,12 @@ func (w *Win[T]) Start(ctx context.Context, g Group) error {
 	return nil
 }
 
-// renamed is an error of another call.
-func renamed(call string, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		return &Error{Call: call, Arg: e.Arg, Class: e.Class, Err: e.Err}
-	}
-	return err
-}
-
 // Complete ends the epoch of Start: all that was put is in place, and the ranks are told
 // (MPI_Win_complete, chapter One-Sided Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Complete(ctx context.Context) error {
+func (w *Win[T]) Complete(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_complete"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -212,7 +237,7 @@ func (w *Win[T]) Complete(ctx context.Context) error {
 			return err // nothing was told to this rank, nor to those behind it
 		}
 		if err == nil {
-			_, err = isend(w.c, call, []byte{}, rank, tagComplete, 0)
+			err = w.tell(call, rank, tagComplete)
 		}
 		if first == nil {
 			first = err
@@ -234,7 +259,8 @@ func (w *Win[T]) Complete(ctx context.Context) error {
 // Errors: [ErrRank], [ErrLockType]; [ErrRMASync] if this rank has a lock there; [ErrProcFailed].
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
+func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_lock"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -254,7 +280,7 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 	if held {
 		return fail(call, "win", ErrRMASync, "this rank has locked rank %d already: call Unlock first", target)
 	}
-	err := w.ranks[target].epoch.take(ctx, call, kind)
+	err = w.ranks[target].epoch.take(ctx, call, kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -269,7 +295,8 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) error {
 // Communications). After an error of the context call it again.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Unlock(ctx context.Context, target int) error {
+func (w *Win[T]) Unlock(ctx context.Context, target int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_unlock"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -280,7 +307,7 @@ func (w *Win[T]) Unlock(ctx context.Context, target int) error {
 	if kind <= 0 {
 		return fail(call, "target", ErrRMASync, "this rank has not locked rank %d", target)
 	}
-	err := w.ranks[target].settle(ctx, call)
+	err = w.ranks[target].settle(ctx, call)
 	if errors.Is(err, ErrCanceled) {
 		return err
 	}
@@ -303,7 +330,8 @@ const (
 // Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) LockAll(ctx context.Context) error {
+func (w *Win[T]) LockAll(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_lock_all"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -338,7 +366,8 @@ func (w *Win[T]) LockAll(ctx context.Context) error {
 // an error of the context call it again.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) UnlockAll(ctx context.Context) error {
+func (w *Win[T]) UnlockAll(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_unlock_all"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -370,7 +399,8 @@ func (w *Win[T]) UnlockAll(ctx context.Context) error {
 // chapter One-Sided Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) Flush(ctx context.Context, target int) error {
+func (w *Win[T]) Flush(ctx context.Context, target int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_flush"
 	f, err := w.target(call, ctx, target, 0, 0)
 	if f == nil {
@@ -382,7 +412,8 @@ func (w *Win[T]) Flush(ctx context.Context, target int) error {
 // FlushAll is Flush of all ranks (MPI_Win_flush_all, chapter One-Sided Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) FlushAll(ctx context.Context) error {
+func (w *Win[T]) FlushAll(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_flush_all"
 	if err := w.live(call, ctx); err != nil {
 		return err
@@ -395,7 +426,8 @@ func (w *Win[T]) FlushAll(ctx context.Context) error {
 // after their return.
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) FlushLocal(ctx context.Context, target int) error {
+func (w *Win[T]) FlushLocal(ctx context.Context, target int) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_flush_local"
 	f, err := w.target(call, ctx, target, 0, 0)
 	if f == nil {
@@ -408,7 +440,8 @@ func (w *Win[T]) FlushLocal(ctx context.Context, target int) error {
 // Communications).
 //
 // Experimental: it may change in any release.
-func (w *Win[T]) FlushLocalAll(ctx context.Context) error {
+func (w *Win[T]) FlushLocalAll(ctx context.Context) (err error) {
+	defer func() { err = w.raise(err) }()
 	const call = "MPI_Win_flush_local_all"
 	if err := w.live(call, ctx); err != nil {
 		return err
