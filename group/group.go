@@ -63,6 +63,8 @@ type Group struct {
 	ids      map[int]vmmc.ProcessID // of members
 	closed   bool                   // reports whether the member has left
 	tasks    sync.WaitGroup         // Add is guarded by mu.
+	// Of OnGone.
+	listeners map[*func(rank int)]struct{}
 }
 
 // Join returns the group that this program was started in, and one of size 1 if it was started in
@@ -100,7 +102,7 @@ func joinAs(ctx context.Context, p *vmmc.Process, group, rank, size string) (*Gr
 	if err := check(ctx, op); err != nil {
 		return nil, err
 	}
-	g := &Group{p: p, importName: p.ImportName, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}}
+	g := &Group{p: p, importName: p.ImportName, size: 1, reported: map[int]bool{}, ids: map[int]vmmc.ProcessID{}, listeners: map[*func(int)]struct{}{}}
 	if group+rank+size != "" {
 		if err := g.configure(group, rank, size); err != nil {
 			return nil, &vmmc.Error{Op: op, Code: vmmc.ErrBadConfig, Err: err}

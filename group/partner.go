@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/vmmc-go/vmmc"
 )
@@ -337,6 +338,49 @@ func (g *Group) takeFailures(pt *partner) {
 // by [Group.Leave]. It gives deaths from this member's first collective on, and is never closed.
 func (g *Group) Gone() <-chan int { return g.gone }
 
+// OnGone has f called for each rank that [Group.Gone] gives, also for those that it has given, on a
+// goroutine of its own, until stop is called. [Group.Leave] waits for f.
+//
+// Experimental: it may change in any release.
+func (g *Group) OnGone(f func(rank int)) (stop func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.listeners[&f] = struct{}{}
+	for rank := range g.reported {
+		g.begin(func() { f(rank) })
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.listeners, &f)
+	}
+}
+
+// Resign tells the others that this member takes no part any more: [Group.Gone] of the others gives it,
+// as if its process had ended. It returns when the partners know, or the context ends. Call Leave then.
+// Before this member's first collective it tells nobody.
+//
+// Experimental: it may change in any release.
+func (g *Group) Resign(ctx context.Context) error {
+	const op = "resign from the group"
+	if err := check(ctx, op); err != nil {
+		return err
+	}
+	var telling sync.WaitGroup
+	for _, pt := range g.all {
+		if im := g.importOf(pt); im != nil {
+			telling.Go(func() {
+				_ = im.SendNotify(ctx, wordBytes(uint32(g.rank+1)), noticeAt(pt.edge)) // fails if the partner is gone, too
+			})
+		}
+	}
+	telling.Wait()
+	if ctx.Err() != nil {
+		return interrupted(ctx, op, ctx.Err())
+	}
+	return nil
+}
+
 // noteGone reports to the program, and to the partners, that a member has died.
 func (g *Group) noteGone(rank int) {
 	g.mu.Lock()
@@ -347,6 +391,9 @@ func (g *Group) noteGone(rank int) {
 	g.reported[rank] = true
 	g.noteEnded(rank)
 	g.gone <- rank
+	for f := range g.listeners {
+		g.begin(func() { (*f)(rank) })
+	}
 	for _, pt := range g.all {
 		pt.notices = append(pt.notices, rank)
 		g.scheduleNotices(pt)

@@ -361,6 +361,7 @@ func TestFinishGivenUpKnowsWhoIsGone(t *testing.T) {
 // What a refused peer writes afterwards is no news, and nothing is stored over the refusal.
 func TestRefusalStays(t *testing.T) {
 	es := job(t, ways[0], 2)
+	meet(t, es)
 	a := es[0]
 	a.loses(1)
 	a.mu.Lock()

@@ -30,10 +30,16 @@ type Engine struct {
 	rank, size int
 	modules    []Module
 	gone       func(rank int, err error)
-	polled     []Port     // those that are worth to poll
+	polling    bool       // reports whether some ports are worth to poll
 	words      bool       // reports whether words tell of packets of some of these
 	awaiters   []*awaiter // of the modules that are in use
-	others     []*peer    // with a port
+	callees    []Callee   // modules that are in use
+	// Those whose ports can have news, and of these the ports that are worth to poll. Stored under mu: see
+	// activate.
+	active     atomic.Pointer[[]*peer]
+	polled     atomic.Pointer[[]Port]
+	connecting chan struct{} // has room for a port that connects
+	deaf       func()        // ends the group's calls of noteDeath
 
 	// Which goroutine notices what:
 	//   - A packet that arrives is taken by a waiter that polls. When waiters have polled since the
@@ -78,6 +84,10 @@ type Engine struct {
 	revoked   map[uint64]struct{} // communicators, by their contexts
 	untold    []*peer             // those of which the program is told if Finish gives up
 	finishing bool                // reports whether ranks that end are no failure
+	finished  bool                // reports whether the other ranks do not need this one any more
+	searching bool                // reports whether search was called
+	watching  context.Context     //nolint:containedctx // of the wait for the words of active
+	rewatch   context.CancelFunc  // ends watching
 	closed    bool
 
 	ctx  context.Context //nolint:containedctx // ends with the engine
@@ -96,6 +106,7 @@ type peer struct {
 	name   string // the process
 	port   Port
 	module string      // its name
+	wanted bool        // reports whether port.Want was called for a request
 	err    error       // why it is gone
 	gone   atomic.Bool // reports whether err is set, for those that do not have the lock
 
@@ -126,7 +137,7 @@ type offer struct {
 	IDs     [len(moduleNames)]uint32
 }
 
-const version = 4
+const version = 5
 
 // Options are those of an engine.
 type Options struct {
@@ -179,7 +190,9 @@ func choose(module string) (choice, error) {
 // Start makes a rank of each member of the group. It is a collective of the group. Without a process
 // and a group it makes a job of one rank, which needs no node.
 func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *Engine, err error) {
-	e := &Engine{p: p, g: g, size: 1, gone: o.Gone, wakeUp: make(chan struct{}, 1)}
+	e := &Engine{p: p, g: g, size: 1, gone: o.Gone, wakeUp: make(chan struct{}, 1), connecting: make(chan struct{}, connectsAtOnce)}
+	e.active.Store(new([]*peer))
+	e.polled.Store(new([]Port))
 	if g != nil {
 		e.rank, e.size = g.Rank(), g.Size()
 	}
@@ -188,6 +201,7 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 		return nil, err
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
+	e.watching, e.rewatch = context.WithCancel(e.ctx)
 	e.revoked = map[uint64]struct{}{}
 	e.modules = []Module{
 		newRingModule(e, moduleNames[moduleShm], true), newRingModule(e, moduleNames[moduleTCP], false), newViaModule(e),
@@ -208,8 +222,14 @@ func Start(ctx context.Context, p *vmmc.Process, g *group.Group, o Options) (_ *
 		e.run.Go(func() { e.await(a) })
 	}
 	e.run.Go(e.progress)
+	if g != nil {
+		e.deaf = g.OnGone(e.noteDeath)
+	}
 	return e, nil
 }
+
+// connectsAtOnce bounds how many ports import something at a time.
+const connectsAtOnce = 16
 
 // uses returns which module a pair of ranks uses, by the node of the other one.
 func (e *Engine) uses(rank int, c choice) int {
@@ -219,7 +239,7 @@ func (e *Engine) uses(rank int, c choice) int {
 	return c.far
 }
 
-// connect connects this rank to all others.
+// connect makes the ports of all other ranks.
 func (e *Engine) connect(ctx context.Context, chosen choice) error {
 	mine := offer{Version: version, Forced: chosen.code()}
 	if e.size > 1 {
@@ -251,8 +271,14 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 		return &Error{ErrOther, "", err}
 	}
 	for i, m := range e.modules {
-		if a, ok := m.(Awaiter); ok && mine.IDs[i] != 0 {
+		if mine.IDs[i] == 0 {
+			continue
+		}
+		if a, ok := m.(Awaiter); ok {
 			e.awaiters = append(e.awaiters, &awaiter{Awaiter: a, wakeUp: make(chan struct{}, 1)})
+		}
+		if c, ok := m.(Callee); ok {
+			e.callees = append(e.callees, c)
 		}
 	}
 	e.ids = make([]vmmc.ProcessID, e.size)
@@ -280,14 +306,14 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 	if err := errors.Join(errs...); err != nil {
 		return &Error{ErrOther, "", err}
 	}
-	for _, pr := range e.others {
-		if pr.port.Polled() {
-			e.polled = append(e.polled, pr.port)
+	for _, pr := range e.peers {
+		if pr.port != nil && pr.port.Polled() {
+			e.polling = true
 			_, awaits := e.modules[e.uses(pr.rank, chosen)].(Awaiter)
 			e.words = e.words || !awaits
 		}
 	}
-	// A rank that is first here could send before another one has begun to look: the ring holds it.
+	// A rank that is first here may call another one before that looks: the call stays.
 	return nil
 }
 
@@ -303,7 +329,9 @@ func (e *Engine) connectTo(ctx context.Context, rank, module int, o offer) error
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	pr.port = port
-	e.others = append(e.others, pr)
+	if _, late := e.modules[module].(Callee); !late {
+		e.activate(pr)
+	}
 	return nil
 }
 
@@ -370,7 +398,7 @@ func (e *Engine) progress() {
 	timer := time.NewTimer(lookAgain)
 	defer timer.Stop()
 	var ws []vmmc.Watch
-	var of []*peer
+	var of []*peer // nil: of a module
 	looked := time.Now()
 	for polls := e.polls.Load(); ; {
 		e.mu.Lock()
@@ -380,20 +408,24 @@ func (e *Engine) progress() {
 			e.failEnded()
 		}
 		ws, of = ws[:0], of[:0]
-		for _, pr := range e.peers {
-			if pr.port != nil && pr.err == nil {
+		for _, c := range e.callees {
+			ws, of = append(ws, c.Bell()), append(of, nil)
+		}
+		for _, pr := range *e.active.Load() {
+			if pr.err == nil {
 				for _, w := range pr.port.Watches() {
 					ws, of = append(ws, w), append(of, pr)
 				}
 			}
 		}
+		watching := e.watching
 		e.mu.Unlock()
 		if e.ctx.Err() != nil {
 			return
 		}
 		if len(ws) == 0 {
-			<-e.ctx.Done()
-			return
+			<-watching.Done()
+			continue
 		}
 		e.timed.Store(true)
 		now := e.polls.Load()
@@ -421,18 +453,26 @@ func (e *Engine) progress() {
 			continue
 		}
 		e.timed.Store(false)
-		i, err := e.p.WaitAny(e.ctx, ws...)
-		if err == nil || e.ctx.Err() != nil {
+		i, err := e.p.WaitAny(watching, ws...)
+		if err == nil || watching.Err() != nil {
 			continue
 		}
 		e.mu.Lock()
 		e.pollAll() // what has arrived before the end
 		pr := of[max(0, min(i, len(of)-1))]
-		if why := pr.port.Err(); why != nil {
-			err = why
+		if pr == nil { // this process has ended
+			pr = of[len(of)-1]
 		}
-		pr.fail(err)
+		if pr != nil {
+			if why := pr.port.Err(); why != nil {
+				err = why
+			}
+			pr.fail(err)
+		}
 		e.mu.Unlock()
+		if pr == nil {
+			<-watching.Done()
+		}
 	}
 }
 
@@ -445,10 +485,23 @@ func (e *Engine) stopLooking() {
 	}
 }
 
-// news reports whether a packet has arrived, or a rank has ended.
+// news reports whether a packet has arrived, or a rank has called or ended.
 func (e *Engine) news() bool {
-	for _, pr := range e.others {
+	if e.rung() {
+		return true
+	}
+	for _, pr := range *e.active.Load() {
 		if !pr.gone.Load() && (pr.port.News() || pr.port.Ended()) {
+			return true
+		}
+	}
+	return false
+}
+
+// rung reports whether a rank has called.
+func (e *Engine) rung() bool {
+	for _, c := range e.callees {
+		if c.Rung() {
 			return true
 		}
 	}
@@ -518,11 +571,16 @@ func (e *Engine) spin(done func() bool) bool {
 	e.polls.Add(1)
 	e.pollers.Add(1)
 	defer e.pollers.Add(-1)
+	if !e.ending.Load() && e.rung() { // once: calls are few
+		e.mu.Lock()
+		e.pollAll()
+		e.mu.Unlock()
+	}
 	for i := 0; i < spins && !e.ending.Load(); i++ {
 		for _, a := range e.awaiters {
 			a.Step()
 		}
-		for _, port := range e.polled {
+		for _, port := range *e.polled.Load() {
 			if port.News() {
 				e.mu.Lock()
 				e.pollAll()
@@ -547,8 +605,13 @@ func (e *Engine) pollAll() {
 	for _, a := range e.awaiters {
 		a.Step()
 	}
-	for _, pr := range e.peers {
-		if pr.port == nil || pr.err != nil || !pr.port.News() {
+	for _, c := range e.callees {
+		if c.Rung() {
+			c.Answer()
+		}
+	}
+	for _, pr := range *e.active.Load() {
+		if pr.err != nil || !pr.port.News() {
 			continue
 		}
 		if err := pr.port.Poll(); err != nil {
@@ -564,8 +627,8 @@ func (e *Engine) failEnded() {
 	if e.closed {
 		return
 	}
-	for _, pr := range e.peers {
-		if pr.port == nil || pr.err != nil || !pr.port.Ended() {
+	for _, pr := range *e.active.Load() {
+		if pr.err != nil || !pr.port.Ended() {
 			continue
 		}
 		if err := pr.port.Poll(); err != nil {
@@ -585,6 +648,26 @@ func (e *Engine) pumpAll() {
 	}
 }
 
+// activate has the engine look at the port of a peer, and wait for its words.
+func (e *Engine) activate(pr *peer) {
+	active := append(slices.Clone(*e.active.Load()), pr)
+	e.active.Store(&active)
+	if pr.port.Polled() {
+		polled := append(slices.Clone(*e.polled.Load()), pr.port)
+		e.polled.Store(&polled)
+	}
+	e.rewatch()
+	e.watching, e.rewatch = context.WithCancel(e.ctx)
+}
+
+// want has a peer's port connect.
+func (pr *peer) want() {
+	if pr.port != nil && pr.err == nil {
+		pr.wanted = true
+		pr.port.Want()
+	}
+}
+
 // fail notes that a rank is gone: all that waits for it fails. Requests of a collective fail too if
 // their own peer lives. That peer can still name them: they are abandoned.
 func (pr *peer) fail(err error) {
@@ -595,6 +678,9 @@ func (pr *peer) fail(err error) {
 	pr.err = err
 	pr.gone.Store(true)
 	e.dead++
+	if e.dead >= separators(e.size) {
+		e.search()
+	}
 	e.failed = append(e.failed, pr.rank)
 	switch {
 	case e.gone == nil:
@@ -677,6 +763,9 @@ func (e *Engine) Finish(ctx context.Context, survivors func(ctx context.Context)
 	if err != nil {
 		err = &Error{ErrProcFailed, "", err}
 	}
+	e.mu.Lock()
+	e.finished = true
+	e.mu.Unlock()
 	return errors.Join(err, e.release())
 }
 
@@ -686,6 +775,53 @@ func (r *Request) mustLeave() bool {
 	return r.kind == sending && !r.peer.lost() && (!r.abandoned || r.state != left)
 }
 
+// noteDeath is called by the group for a rank that has ended without Finish. A rank that this one is
+// connected with is left to its port, which takes what the rank has sent before.
+//
+// A call may depend on a rank that it does not name: a receive from any rank, and a collective. The group
+// tells all ranks of a death by a flood over its links, each rank's with ⌈log2 n⌉ others in both
+// directions. That graph looks alike from each rank, so fewer deaths than separators leave it connected,
+// and the flood reaches all that live. A rank that the flood does not reach is cut off by ranks that are
+// dead: as many as separators, all of which it has heard of, because they have links with ranks that
+// reach it. It then connects to all others, and finds those that are dead.
+func (e *Engine) noteDeath(rank int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pr := e.peers[rank]
+	if e.closed || pr.port == nil || pr.err != nil {
+		return
+	}
+	err := fmt.Errorf("other ranks have found that it has ended: %w", group.MemberGoneError{Rank: rank})
+	if pr.port.Lost(err) {
+		pr.fail(err)
+	}
+}
+
+// separators is how many ranks must be dead for the group's links to fall into parts, at least. In a
+// connected graph of n nodes that looks alike from each of them, with d neighbours for each, it is
+// 2(d+1)/3 (Watkins, Connectivity of transitive graphs, 1970).
+func separators(n int) int {
+	neighbours := map[int]bool{}
+	for k := 1; k < n; k *= 2 {
+		neighbours[k], neighbours[n-k] = true, true
+	}
+	return (2*(len(neighbours)+1) + 2) / 3
+}
+
+// search connects to all ranks.
+func (e *Engine) search() {
+	if e.searching || e.closed {
+		return
+	}
+	e.searching = true
+	for _, pr := range e.peers {
+		pr.want()
+	}
+}
+
+// resigning bounds how long a rank that ends without the others tells them.
+const resigning = time.Second
+
 // Abandon ends the engine without the other ranks, for which this one is gone. No other call of it may
 // be under way.
 func (e *Engine) Abandon() error { return e.release() }
@@ -693,6 +829,7 @@ func (e *Engine) Abandon() error { return e.release() }
 // release ends the engine.
 func (e *Engine) release() error {
 	e.mu.Lock()
+	resign := e.g != nil && !e.closed && !e.finished
 	e.closed, e.finishing = true, true
 	for _, s := range e.requests {
 		if s.r != nil {
@@ -704,6 +841,14 @@ func (e *Engine) release() error {
 	}
 	e.probers = nil
 	e.mu.Unlock()
+	if e.deaf != nil {
+		e.deaf()
+	}
+	if resign { // ranks that are not connected with this one do not see its exports end
+		ctx, stop := context.WithTimeout(context.Background(), resigning)
+		_ = e.g.Resign(ctx) // an error: they do not answer
+		stop()
+	}
 	e.stop()
 	e.run.Wait()
 	e.ending.Store(true)

@@ -29,6 +29,7 @@ func TestFalseEnvelopes(t *testing.T) {
 	} {
 		t.Run(about, func(t *testing.T) {
 			es := job(t, ways[0], 3)
+			meet(t, es)
 			a, b, other := es[0], es[1], es[2]
 			ctx := within(t)
 			forge := func() {

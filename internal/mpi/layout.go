@@ -10,7 +10,11 @@ import "encoding/binary"
 //	0      magic, 8 bytes
 //	8      bytes of a ring, u32
 //	12     ranks of the job, u32
-//	4,096  lane of rank 0, then that of rank 1, and so on
+//	64     bell: 1 more than the rank that has called last. Written after the call.
+//	4,096  call of rank 0, u32, then that of rank 1, and so on: 1 when that rank has imported this block
+//	       of one that it calls, and takes what that one sends
+//	8,192  lane of rank 0, then that of rank 1, and so on; behind more than 1,024 calls a multiple of
+//	       4,096
 //
 // # Lane: where one other rank writes
 //
@@ -77,6 +81,8 @@ const (
 	blockHead = 4096
 	ringAtBlk = 8
 	sizeAtBlk = 12
+	bellAt    = 64
+	callSize  = 4
 
 	headOff  = 64
 	takenOff = 128
@@ -124,6 +130,12 @@ func ringSize(ranks int) int {
 // refusal is what the word taken has more than the position when the writer takes no packets any more:
 // more than a ring holds.
 const refusal = 1 << 30
+
+// lanesAt is where the lanes of a block begin.
+func lanesAt(ranks int) int { return blockHead + (ranks*callSize+blockHead-1)/blockHead*blockHead }
+
+// callAt is where a rank calls.
+func callAt(rank int) int { return blockHead + rank*callSize }
 
 func padded(n int) int { return (n + packetAlign - 1) &^ (packetAlign - 1) }
 

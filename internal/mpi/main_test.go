@@ -127,6 +127,34 @@ func job(t testing.TB, w way, size int) []*Engine {
 	return es
 }
 
+// meet has all ranks connect by rings to all others.
+func meet(t testing.TB, es []*Engine) {
+	t.Helper()
+	ctx := within(t)
+	for _, e := range es {
+		e.mu.Lock()
+		for _, pr := range e.peers {
+			pr.want()
+		}
+		e.mu.Unlock()
+	}
+	for _, e := range es {
+		for met := false; !met; time.Sleep(time.Millisecond) {
+			if ctx.Err() != nil {
+				t.Fatalf("rank %d does not connect to all others", e.rank)
+			}
+			e.mu.Lock()
+			met = true
+			for _, pr := range e.peers {
+				if r, ok := pr.port.(*ring); ok {
+					met = met && r.state == ringConnected
+				}
+			}
+			e.mu.Unlock()
+		}
+	}
+}
+
 // block has a port take no packets, until unblock is called.
 func block(port Port) (unblock func()) {
 	if r, ok := port.(*ring); ok {

@@ -10,7 +10,7 @@ import (
 // ranks have all modules, and each pair of ranks uses one.
 //
 //	pt_initialize, pt_initconns   Offer
-//	pt_makeconns                  Connect
+//	pt_makeconns                  Connect, Port.Want
 //	pt_closeconns, pt_finalize    Close
 //	pt_fsend, pt_queuedsend       Port.Send
 //	pt_frecv, pt_uirecv           Port.Poll, which gives a Sink what has arrived
@@ -21,7 +21,8 @@ type Module interface {
 	Name() string
 	// Offer exports what the other ranks need to connect to this one, and returns its number.
 	Offer() (id uint32, err error)
-	// Connect connects to a rank by the number that it has offered. What arrives is given to the sink.
+	// Connect makes the port of a rank by the number that it has offered. What arrives is given to the
+	// sink.
 	Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error)
 	// Close gives back what Offer has made. All ports are closed before.
 	Close() error
@@ -36,13 +37,32 @@ type Awaiter interface {
 	Await(ctx context.Context) error
 }
 
+// Callee is what a module is, too, if ranks call those that they connect to. A call is answered by a
+// connection in the other direction. Rung is called without the engine's lock.
+type Callee interface {
+	// Rung reports whether ranks have called since Answer was called.
+	Rung() bool
+	// Answer has the ports of ranks that have called connect.
+	Answer()
+	// Bell is the word that changes when a rank calls.
+	Bell() vmmc.Watch
+}
+
 // Sink takes packets. Data is valid until it returns. An error ends the connection.
 type Sink interface {
 	Deliver(h *Header, data []byte) error
 }
 
-// Port is the connection with one rank. All methods but News and Close are called under the engine's lock.
+// Port is what a rank has of another one. It connects when that is first wanted. It has the engine know,
+// by Engine.activate, when Poll, News, Watches, Ended and Err may have something to say. All methods but
+// News, Ended and Close are called under the engine's lock.
 type Port interface {
+	// Want has the port connect, unless it has begun to. Send wants it, too.
+	Want()
+	// Lost has the port end with an error, because the rank has ended, and reports that. If it is connected,
+	// or imports something of the rank, it reports false: it finds the end itself, after what the rank has
+	// sent.
+	Lost(err error) bool
 	// Send reports whether the packet has left: otherwise there is no room. It never waits.
 	Send(h *Header, data []byte) bool
 	// Poll gives the sink what has arrived.

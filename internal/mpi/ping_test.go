@@ -66,6 +66,7 @@ func TestFalsePings(t *testing.T) {
 	for about, kind := range map[string]uint8{"pings": kindPing, "answers": kindPong} {
 		t.Run(about, func(t *testing.T) {
 			es := job(t, ways[0], 2)
+			meet(t, es)
 			a, b := es[0], es[1]
 			a.mu.Lock()
 			unblock := block(a.peers[1].port) // so the answers wait

@@ -355,7 +355,10 @@ func (r *Request) EndGeneralWith(st Status, err error) {
 // setPeer sets the peer that a request begins with, nil for any.
 func (r *Request) setPeer(pr *peer) {
 	r.peer = pr
-	r.polled = len(r.e.polled) > 0 && (pr == nil || pr.port != nil && pr.port.Polled())
+	if pr != nil && !pr.wanted { // its death is noticed by the connection
+		pr.want()
+	}
+	r.polled = r.e.polling && (pr == nil || pr.port != nil && pr.port.Polled())
 }
 
 func (pr *peer) lost() bool { return pr.err != nil }

@@ -92,6 +92,7 @@ func TestFalseRevocations(t *testing.T) {
 	} {
 		t.Run(about, func(t *testing.T) {
 			es := job(t, ways[0], 2)
+			meet(t, es)
 			a, b := es[0], es[1]
 			ctx := within(t)
 			b.mu.Lock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
+	"github.com/vmmc-go/vmmc/internal/state"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 )
 
@@ -24,6 +25,9 @@ type ringModule struct {
 	e      *Engine
 	ring   int // bytes of a ring
 	own    pair.Buffer
+	bell   vmmc.Word
+	heard  atomic.Uint32 // the bell when Answer has looked. Stored under Engine.mu.
+	rings  []*ring       // by rank. Guarded by Engine.mu.
 
 	ctx   context.Context //nolint:containedctx // ends with the module
 	stop  context.CancelFunc
@@ -31,7 +35,7 @@ type ringModule struct {
 }
 
 func newRingModule(e *Engine, name string, mapped bool) *ringModule {
-	m := &ringModule{name: name, mapped: mapped, e: e, ring: ringSize(e.size)}
+	m := &ringModule{name: name, mapped: mapped, e: e, ring: ringSize(e.size), rings: make([]*ring, e.size)}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
@@ -40,6 +44,9 @@ func newRingModule(e *Engine, name string, mapped bool) *ringModule {
 func (m *ringModule) Name() string { return m.name }
 
 func (m *ringModule) lane() int { return laneHead + m.ring }
+
+// laneAt is where the lane of a rank begins.
+func (m *ringModule) laneAt(rank int) int { return lanesAt(m.e.size) + rank*m.lane() }
 
 func (m *ringModule) label() []byte {
 	b := append(make([]byte, 0, 16), magic...)
@@ -54,49 +61,51 @@ func (m *ringModule) Offer() (uint32, error) {
 		opts = append(opts, vmmc.Unmapped())
 	}
 	var err error
-	m.own, err = pair.NewBuffer(m.e.p, blockHead+m.e.size*m.lane(), func(b []byte) {
+	m.own, err = pair.NewBuffer(m.e.p, m.laneAt(m.e.size), func(b []byte) {
 		copy(b, magic)
 		binary.LittleEndian.PutUint32(b[ringAtBlk:], uint32(m.ring))
 		binary.LittleEndian.PutUint32(b[sizeAtBlk:], uint32(m.e.size))
 	}, opts...)
+	if err == nil {
+		m.bell, err = m.own.Word(bellAt)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("module %s: %w", m.name, err)
 	}
 	return m.own.ID(), nil
 }
 
-// Connect imports the block of a rank.
-func (m *ringModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error) {
-	im, err := m.e.Import(ctx, rank, id)
-	if err != nil {
-		return nil, err
+// Connect makes the ring of a rank. The rank's block is imported when that is first wanted.
+func (m *ringModule) Connect(_ context.Context, rank int, id uint32, to Sink) (Port, error) {
+	r := &ring{
+		m: m, rank: rank, id: id, to: to, size: m.ring, far: m.laneAt(m.e.rank),
+		ring: m.own.Bytes()[m.laneAt(rank)+laneHead : m.laneAt(rank)+m.lane()],
 	}
-	r, err := m.newRing(im, rank, to)
-	if err != nil {
-		return nil, errors.Join(err, im.Close())
-	}
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	m.rings[rank] = r
 	return r, nil
 }
 
-func (m *ringModule) newRing(im *vmmc.Import, rank int, to Sink) (*ring, error) {
-	switch {
-	case !slices.Equal(im.Label(), m.label()) || im.Size() != m.own.Size():
-		return nil, fmt.Errorf("rank %d has another version of this package, or is of another job", rank)
-	case m.mapped && im.Path() != vmmc.PathMapped:
-		return nil, fmt.Errorf("module shm: the memory of rank %d, at %v, cannot be mapped: choose module tcp", rank, im.Exporter())
+// Rung reports whether a rank has called.
+func (m *ringModule) Rung() bool { return m.bell.Load() != m.heard.Load() }
+
+// Bell is the word.
+func (m *ringModule) Bell() vmmc.Watch { return vmmc.Watch{Word: m.bell, Old: m.heard.Load()} }
+
+// Answer connects to those that have called.
+func (m *ringModule) Answer() {
+	m.heard.Store(m.bell.Load())
+	for rank, r := range m.rings {
+		if r == nil || r.called {
+			continue
+		}
+		if call, err := m.own.Word(callAt(rank)); err == nil && call.Load() != 0 {
+			r.called = true
+			r.Want()
+			r.proceed()
+		}
 	}
-	at := blockHead + rank*m.lane()
-	r := &ring{
-		m: m, im: im, to: to, size: m.ring, far: blockHead + m.e.rank*m.lane(),
-		ring: m.own.Bytes()[at+laneHead : at+m.lane()],
-	}
-	r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
-	var err error
-	if r.head, err = m.own.Word(at + headOff); err == nil {
-		r.peerTaken, err = m.own.Word(at + takenOff)
-	}
-	r.watches = []vmmc.Watch{{Word: r.head, From: im}, {Word: r.peerTaken, From: im}}
-	return r, err
 }
 
 // Close ends the export.
@@ -106,16 +115,53 @@ func (m *ringModule) Close() error {
 	return m.own.Close()
 }
 
+// ringState is how far a rank has connected to another one. Each of the two imports the other one's
+// block, and calls then. A rank sends packets when the other one has called. So whatever arrives, the
+// receiver has an import that ends after it.
+//
+//	idle -- Want, or the peer's call --> importing --> calling -- the peer's call --> connected
+//
+// A ring that is closed, or whose import has failed, or whose peer was lost before it was imported,
+// becomes ended. What ends later is the import.
+type ringState uint8
+
+const (
+	ringIdle ringState = iota
+	ringImporting
+	ringCalling
+	ringConnected
+	ringEnded
+)
+
+func (s ringState) String() string {
+	return [...]string{"idle", "importing", "calling", "connected", "ended"}[s]
+}
+
+var ringTransitions = state.Table[ringState]{
+	ringIdle:      {ringImporting, ringEnded},
+	ringImporting: {ringCalling, ringEnded},
+	ringCalling:   {ringConnected, ringEnded},
+	ringConnected: {ringEnded},
+}
+
 // ring is a pair of rings: the peer's, which this rank writes, and its own, which the peer writes.
 // Guarded by Engine.mu, but for the words and what is seen of them.
 type ring struct {
 	m    *ringModule
-	im   *vmmc.Import
+	rank int
+	id   uint32 // of the peer's block
 	to   Sink
 	size int
 	far  int // where this rank's lane begins, in the peer's block
 	ring []byte
 
+	state  ringState
+	called bool               // reports whether the peer has called
+	stop   context.CancelFunc // ends the import of the block
+	err    error              // why it has ended without an import
+	im     *vmmc.Import       // nil before calling
+
+	ended               atomic.Pointer[vmmc.Import] // im, for Ended
 	head, peerTaken     vmmc.Word
 	seenHead, seenTaken atomic.Uint32 // of the words. Stored under Engine.mu.
 	watches             []vmmc.Watch
@@ -136,7 +182,120 @@ type ring struct {
 	stage   []byte
 	word    [4]byte
 	h       Header
-	closed  bool
+}
+
+func (r *ring) setState(to ringState) {
+	ringTransitions.Check(r.state, to)
+	r.state = to
+}
+
+// Want begins to connect.
+func (r *ring) Want() {
+	if r.state != ringIdle {
+		return
+	}
+	r.setState(ringImporting)
+	ctx, stop := context.WithCancel(r.m.ctx)
+	r.stop = stop
+	r.m.tasks.Go(func() {
+		defer stop()
+		r.connect(ctx)
+	})
+}
+
+// connect imports the peer's block, and calls the peer.
+func (r *ring) connect(ctx context.Context) {
+	im, err := r.importBlock(ctx)
+	e := r.m.e
+	e.mu.Lock()
+	if r.state == ringImporting && err == nil {
+		err = r.takeImport(im)
+	}
+	if r.state == ringImporting {
+		r.end(err)
+		e.peers[r.rank].fail(err)
+	}
+	if r.state == ringEnded {
+		e.mu.Unlock()
+		if im != nil {
+			_ = im.Close() // the peer has ended, or is of no use
+		}
+		return
+	}
+	refused := r.refused.Load()
+	e.mu.Unlock()
+	if refused {
+		r.sendRefusal(im, 0) // nothing was taken
+	}
+	// An error: the peer has ended, and so has the import.
+	_ = im.SendSignal(r.m.ctx, binary.NativeEndian.AppendUint32(nil, 1), callAt(e.rank), uint32(e.rank+1), bellAt)
+}
+
+func (r *ring) importBlock(ctx context.Context) (*vmmc.Import, error) {
+	e := r.m.e
+	select {
+	case e.connecting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-e.connecting }()
+	im, err := e.Import(ctx, r.rank, r.id)
+	if err != nil {
+		return nil, fmt.Errorf("connect to rank %d by module %s: %w", r.rank, r.m.name, err)
+	}
+	switch {
+	case !slices.Equal(im.Label(), r.m.label()) || im.Size() != r.m.own.Size():
+		return im, fmt.Errorf("rank %d has another version of this package, or is of another job", r.rank)
+	case r.m.mapped && im.Path() != vmmc.PathMapped:
+		return im, fmt.Errorf("module shm: the memory of rank %d, at %v, cannot be mapped: choose module tcp", r.rank, im.Exporter())
+	}
+	return im, nil
+}
+
+// takeImport has the ring send and take packets.
+func (r *ring) takeImport(im *vmmc.Import) (err error) {
+	at := r.m.laneAt(r.rank)
+	if r.head, err = r.m.own.Word(at + headOff); err == nil {
+		r.peerTaken, err = r.m.own.Word(at + takenOff)
+	}
+	if err != nil {
+		return err
+	}
+	r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
+	r.watches = []vmmc.Watch{{Word: r.head, From: im}, {Word: r.peerTaken, From: im}}
+	r.im = im
+	r.ended.Store(im)
+	r.setState(ringCalling)
+	r.m.e.activate(r.m.e.peers[r.rank])
+	r.proceed()
+	return nil
+}
+
+// proceed has the ring send packets, if both ranks have called.
+func (r *ring) proceed() {
+	if r.state == ringCalling && r.called {
+		r.setState(ringConnected)
+		r.m.e.peers[r.rank].pump()
+	}
+}
+
+// end ends a ring that has no import, or that is closed.
+func (r *ring) end(err error) {
+	r.setState(ringEnded)
+	r.err = err
+	if r.stop != nil {
+		r.stop()
+	}
+}
+
+// Lost ends a ring that has no import. The peer has not called, or its import was about to fail: it has
+// sent nothing.
+func (r *ring) Lost(err error) bool {
+	if r.state != ringIdle && r.state != ringImporting {
+		return false
+	}
+	r.end(err)
+	return true
 }
 
 // packet is one that lies in stage.
@@ -159,16 +318,25 @@ func (r *ring) Polled() bool { return r.m.mapped }
 
 // Ended reports whether the import has.
 func (r *ring) Ended() bool {
+	im := r.ended.Load()
+	if im == nil {
+		return false
+	}
 	select {
-	case <-r.im.Done():
+	case <-im.Done():
 		return true
 	default:
 		return false
 	}
 }
 
-// Err is that of the import.
-func (r *ring) Err() error { return r.im.Err() }
+// Err is that of the import, or why there is none.
+func (r *ring) Err() error {
+	if r.im == nil {
+		return r.err
+	}
+	return r.im.Err()
+}
 
 // News reports whether the peer has written a word.
 func (r *ring) News() bool {
@@ -181,8 +349,12 @@ func (r *ring) Watches() []vmmc.Watch {
 	return r.watches
 }
 
-// Send writes a packet into the peer's ring.
+// Send writes a packet into the peer's ring. The first one has the ranks connect.
 func (r *ring) Send(h *Header, data []byte) bool {
+	if r.state != ringConnected {
+		r.Want()
+		return false
+	}
 	size := padded(headerSize + len(data))
 	pos := r.sent
 	pad := -1
@@ -191,7 +363,7 @@ func (r *ring) Send(h *Header, data []byte) bool {
 		pos += uint32(r.size - at)
 	}
 	end := pos + uint32(size)
-	if r.stalled || r.closed || int(end-r.acked) > r.size {
+	if r.stalled || int(end-r.acked) > r.size {
 		return false
 	}
 	h.size, h.taken, h.number = uint32(len(data)), r.next, r.numbers
@@ -229,7 +401,7 @@ func (r *ring) sendLast() error {
 // stall has a goroutine wait until the connection takes packets. again reports whether the packet
 // in stage must be sent again.
 func (r *ring) stall(again bool) {
-	if !r.stalled && !r.closed {
+	if !r.stalled && r.state != ringEnded {
 		r.stalled, r.again = true, again
 		r.m.tasks.Go(r.unstall)
 	}
@@ -241,10 +413,10 @@ func (r *ring) unstall() {
 	for {
 		err := r.im.Fence(r.m.ctx)
 		r.m.e.mu.Lock()
-		if err == nil && !r.closed {
+		if err == nil && r.state != ringEnded {
 			err = r.catchUp()
 		}
-		if err == nil || r.closed || r.im.Err() != nil || r.m.ctx.Err() != nil {
+		if err == nil || r.state == ringEnded || r.im.Err() != nil || r.m.ctx.Err() != nil {
 			r.stalled = false
 			r.m.e.pumpAll()
 			r.m.e.mu.Unlock()
@@ -276,7 +448,7 @@ func (r *ring) owesTaken() bool { return !r.refused.Load() && r.next-r.told >= u
 
 // tellTaken tells the peer how far its packets were taken. While the ring is stalled unstall does.
 func (r *ring) tellTaken() {
-	if r.stalled || r.closed || r.refused.Load() {
+	if r.stalled || r.state == ringEnded || r.refused.Load() {
 		return
 	}
 	if err := r.sendTaken(); err != nil {
@@ -295,6 +467,9 @@ func (r *ring) sendTaken() error {
 
 // Poll takes what has arrived. It reads nothing twice that the peer can write.
 func (r *ring) Poll() error {
+	if r.im == nil {
+		return nil
+	}
 	taken := r.peerTaken.Load()
 	head := r.head.Load()
 	r.seenHead.Store(head)
@@ -349,25 +524,41 @@ func (r *ring) acknowledge(taken uint32) error {
 
 func (r *ring) violation(format string, args ...any) error {
 	return &vmmc.Error{
-		Op: "take packets of module " + r.m.name, Peer: r.im.Exporter().String(), Code: vmmc.ErrProtocol,
+		Op: "take packets of module " + r.m.name, Peer: r.m.e.ids[r.rank].String(), Code: vmmc.ErrProtocol,
 		Err: fmt.Errorf(format, args...),
 	}
 }
 
-// Refuse tells the peer by the word taken, for which there is always room.
+// Refuse tells the peer by the word taken, for which there is always room. A peer that has not called
+// yet is called, so that it looks.
 func (r *ring) Refuse() {
-	if r.closed {
+	if r.state == ringEnded || r.refused.Swap(true) {
 		return
 	}
-	r.refused.Store(true)
-	word := binary.NativeEndian.AppendUint32(nil, r.next+refusal)
-	r.m.tasks.Go(func() { _ = r.im.Send(r.m.ctx, word, r.far+takenOff) }) // an error: the peer has ended
+	if r.im == nil {
+		r.Want()
+		return
+	}
+	im, next := r.im, r.next
+	r.m.tasks.Go(func() { r.sendRefusal(im, next) })
+}
+
+// sendRefusal is called without the lock.
+func (r *ring) sendRefusal(im *vmmc.Import, next uint32) {
+	word := binary.NativeEndian.AppendUint32(nil, next+refusal)
+	_ = im.Send(r.m.ctx, word, r.far+takenOff) // an error: the peer has ended
 }
 
 // Close ends the import.
 func (r *ring) Close() error {
 	r.m.e.mu.Lock()
-	r.closed = true
+	if r.state != ringEnded {
+		r.end(errors.New("the ring is closed"))
+	}
+	im := r.im
 	r.m.e.mu.Unlock()
-	return r.im.Close()
+	if im == nil {
+		return nil
+	}
+	return im.Close()
 }

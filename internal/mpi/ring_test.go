@@ -13,6 +13,7 @@ import (
 func TestTakenWhileStalled(t *testing.T) {
 	eachWay(t, rings, func(t *testing.T, w way) {
 		es := job(t, w, 2)
+		meet(t, es)
 		a, b := es[0], es[1]
 		ctx := within(t)
 		const n = 4 << 20

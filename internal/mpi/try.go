@@ -46,7 +46,7 @@ func (e *Engine) TryRecv(s *Source, buf []byte, patience time.Duration) (st Stat
 // spinNews polls mapped memory until something has arrived, for about 2 µs at most.
 func (e *Engine) spinNews() {
 	for i := 0; i < spins && !e.ending.Load(); i++ {
-		for _, port := range e.polled {
+		for _, port := range *e.polled.Load() {
 			if port.News() {
 				return
 			}
@@ -68,7 +68,7 @@ func (e *Engine) tryRecv(s *Source, buf []byte) (st Status, ok, waits bool, err 
 	}
 	if i == 0 || e.q.at(i).kind() != entryEager {
 		pr := e.peerOf(s)
-		return Status{}, false, i != 0 || len(e.polled) == 0 || e.dead > 0 || pr != nil && (pr.port == nil || !pr.port.Polled()), nil
+		return Status{}, false, i != 0 || len(*e.polled.Load()) == 0 || e.dead > 0 || pr != nil && (pr.port == nil || !pr.port.Polled()), nil
 	}
 	v := e.q.at(i).get()
 	e.q.remove(unexpected, i)

@@ -113,6 +113,12 @@ type viaPort struct {
 	slotEnds [zoneSlots]uint32 // sent, behind the packet of each slot
 }
 
+// Want does nothing: the presence is imported, and Send has the connection made.
+func (p *viaPort) Want() {}
+
+// Lost reports false: the import of the presence ends.
+func (p *viaPort) Lost(error) bool { return false }
+
 // Polled reports true: Step looks at one word for each rank that is connected.
 func (p *viaPort) Polled() bool { return true }
 

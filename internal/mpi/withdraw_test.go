@@ -278,6 +278,7 @@ func TestEnvelopesAreBounded(t *testing.T) {
 // A rank that sends more envelopes than it may is gone, and what it has sent takes no memory.
 func TestHostileEnvelopes(t *testing.T) {
 	es := job(t, ways[0], 2)
+	meet(t, es)
 	a, b := es[0], es[1]
 	ctx := within(t)
 	gone := func() bool {
@@ -319,6 +320,7 @@ func TestHostileEnvelopes(t *testing.T) {
 // no error: an answer may be under way.
 func TestFalseWithdrawals(t *testing.T) {
 	es := job(t, ways[0], 2)
+	meet(t, es)
 	a, b := es[0], es[1]
 	ctx := within(t)
 	forge := func(h Header) {
