@@ -672,3 +672,46 @@ func TestHostileSlot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// OnGone gives each death once, also an earlier one, and none after stop. A member that resigns is one,
+// and its own process goes on.
+func TestResigns(t *testing.T) {
+	gs := local(t, 9)
+	ctx := within(t)
+	each(t, gs, func(ctx context.Context, g *Group) error { return g.Barrier(ctx) })
+	told := make(chan int, 100)
+	for _, g := range gs[1:] {
+		g.OnGone(func(rank int) { told <- rank })
+	}
+	stop := gs[1].OnGone(func(int) { t.Error("it was stopped") })
+	stop()
+	if err := gs[0].Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range gs[1:] {
+		select {
+		case rank := <-told:
+			if rank != 0 {
+				t.Errorf("rank %d is gone, want 0", rank)
+			}
+		case <-ctx.Done():
+			t.Fatal("not all are told")
+		}
+	}
+	late := make(chan int, 1)
+	gs[8].OnGone(func(rank int) { late <- rank })
+	select {
+	case rank := <-late:
+		if rank != 0 {
+			t.Errorf("rank %d was gone, want 0", rank)
+		}
+	case <-ctx.Done():
+		t.Error("an earlier death is not told")
+	}
+	if err := gs[0].Leave(ctx); err != nil {
+		t.Error(err)
+	}
+	if len(told) > 0 {
+		t.Errorf("a death is told again: %d", <-told)
+	}
+}
