@@ -119,6 +119,19 @@ enum {
  */
 enum { VMMCB_MPI = 512 };
 
+/*
+ * A function of the program whose arguments a library converts is the address of a record that
+ * begins with this structure, and bit 63, which no address has. call runs it, and gets the record
+ * first.
+ */
+struct vmmcb_program_record;
+typedef uint64_t vmmcb_program_call(struct vmmcb_program_record *, uint64_t, uint64_t, uint64_t,
+                                    uint64_t, uint64_t, uint64_t);
+struct vmmcb_program_record {
+    vmmcb_program_call *call;
+};
+#define VMMCB_PROGRAM_RECORD (UINT64_C(1) << 63)
+
 /* Flags of attributes. */
 #define VMMCB_VIP_WRITE 1u
 #define VMMCB_VIP_READ 2u

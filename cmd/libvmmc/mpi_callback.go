@@ -2,12 +2,16 @@
 
 package main
 
-// #include <stdint.h>
+// #include "boundary.h"
 //
 // /* Runs a function of the program. Its parameters are integers and pointers: on the machines that
 //    have this library a caller may pass more of them than the function has. */
 // static uint64_t call_program(uint64_t function, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
 //                              uint64_t e, uint64_t f) {
+//     if (function & VMMCB_PROGRAM_RECORD) {
+//         struct vmmcb_program_record *r = (void *)(uintptr_t)(function & ~VMMCB_PROGRAM_RECORD);
+//         return r->call(r, a, b, c, d, e, f);
+//     }
 //     typedef uint64_t (*program_function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 //     return ((program_function)(uintptr_t)function)(a, b, c, d, e, f);
 // }
