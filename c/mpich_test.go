@@ -151,3 +151,76 @@ func TestMPICHPrograms(t *testing.T) {
 		}
 	}
 }
+
+// fortranProgram compiles a program in Fortran as a user of MPICH does. It is linked with Debian's
+// libmpichfort too, which stands on libmpich.
+func fortranProgram(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	needMPICH(t)
+	if _, err := exec.LookPath("gfortran"); err != nil {
+		t.Skipf("no compiler for Fortran (gfortran): %v", err)
+	}
+	program := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".f90"))
+	// The module mpi of MPICH has no interfaces for calls with buffers of several types.
+	args := append([]string{
+		"-Wall", "-fallow-argument-mismatch", "-I" + mpichHeader, "-J" + t.TempDir(), "-o", program, source,
+		strings.Replace(mpichLibrary, "libmpich", "libmpichfort", 1), mpichLibrary,
+	}, flags...)
+	outputOf(t, "gfortran", args...)
+	return program
+}
+
+// Programs in Fortran run on Debian's libmpichfort and this library.
+func TestMPICHFortran(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	for _, name := range []string{"plain", "modern"} {
+		program := fortranProgram(t, "mpich/test/"+name+".f90")
+		for _, ranks := range []string{"1", "3"} {
+			out, err := underMPIrun(t.Context(), t, node, ranks, program).CombinedOutput()
+			if err != nil || string(out) != "ok\n" {
+				t.Errorf("%s.f90 on %s ranks: %v\n%s", name, ranks, err, out)
+			}
+		}
+	}
+}
+
+// netpipe runs NPmpich2, as Debian has it, which checks what it gets.
+func netpipe(t *testing.T, command *exec.Cmd) {
+	t.Helper()
+	command.Dir = t.TempDir()
+	const sizes = 28
+	out, err := command.CombinedOutput()
+	checked := 0
+	for line := range bytes.Lines(out) {
+		if bytes.Contains(line, []byte("Integrity check passed")) {
+			checked++
+		}
+		if bytes.Contains(line, []byte("ailed")) {
+			t.Errorf("it says %q", line)
+		}
+	}
+	if err != nil || checked != sizes {
+		t.Errorf("%v, and %d sizes have passed the check, want %d:\n%s", err, checked, sizes, out)
+	}
+}
+
+// NetPIPE of Debian's package finds no wrong byte.
+func TestMPICHNetpipe(t *testing.T) {
+	program, err := exec.LookPath("NPmpich2")
+	if err != nil {
+		t.Skipf("no NetPIPE for MPICH (netpipe-mpich2): %v", err)
+	}
+	node := vmmctest.Nodes(t, 1)[0]
+	netpipe(t, underMPIrun(t.Context(), t, node, "2", program, "-i", "-u", "65536", "-n", "20"))
+}
+
+// What the benchmark of this project does with MPI works.
+func TestMPICHBenchmark(t *testing.T) {
+	program := mpichProgram(t, "../bench/c/mpi.c")
+	node := vmmctest.Nodes(t, 1)[0]
+	work := []string{"1", "send:8:50", "send:1048576:5", "put:8:50", "get:8:50", "sendbw:4096:128", "putbw:4096:128"}
+	out, err := underMPIrun(t.Context(), t, node, "2", program, work...).CombinedOutput()
+	if lines := strings.Count(string(out), "\n"); err != nil || lines != len(work)-1 {
+		t.Errorf("%v, and %d results, want %d:\n%s", err, lines, len(work)-1, out)
+	}
+}
