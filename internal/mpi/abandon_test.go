@@ -368,7 +368,7 @@ func TestRefusalStays(t *testing.T) {
 	defer a.mu.Unlock()
 	r := a.peers[1].port.(*ring)
 	r.seenHead.Store(r.head.Load() - 1)
-	r.told = r.next - uint32(r.size)
+	r.nextTold = r.next - uint32(r.size)
 	if r.News() || r.owesTaken() {
 		t.Errorf("news %v, owes %v", r.News(), r.owesTaken())
 	}

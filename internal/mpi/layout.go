@@ -10,17 +10,18 @@ import "encoding/binary"
 //	0      magic, 8 bytes
 //	8      bytes of a ring, u32
 //	12     ranks of the job, u32
-//	64     bell: 1 more than the rank that has called last. Written after the call.
-//	4,096  call of rank 0, u32, then that of rank 1, and so on: 1 when that rank has imported this block
-//	       of one that it calls, and takes what that one sends
-//	8,192  lane of rank 0, then that of rank 1, and so on; behind more than 1,024 calls a multiple of
-//	       4,096
+//	64     bell: 1 more than the rank that has called last, or, of a rank that takes no packets, so much
+//	       and the ranks of the job. Written after the call.
+//	4,096  call of rank 0, u32, then that of rank 1, and so on: the number of the lane that this rank
+//	       writes to. 1: that rank takes no packets any more.
 //
-// # Lane: where one other rank writes
+// # Lane: what a module exports for one other rank, when the two connect
 //
+//	0      magic, 8 bytes
+//	8      bytes of a ring, u32
+//	12     ranks of the job, u32
 //	64     head: the position behind the last packet, in bytes modulo 2^32. Written after the packet.
-//	128    taken: the position behind the last packet that the writer has taken from this rank. 2^30
-//	       more than that: the writer takes no packets any more.
+//	128    taken: the position behind the last packet that the writer has taken from this rank
 //	4,096  the ring
 //
 // # Packet: a header and its payload, at a multiple of 64 bytes. It never wraps: a pad goes before it.
@@ -127,12 +128,9 @@ func ringSize(ranks int) int {
 	return 64 << 10
 }
 
-// refusal is what the word taken has more than the position when the writer takes no packets any more:
-// more than a ring holds.
-const refusal = 1 << 30
-
-// lanesAt is where the lanes of a block begin.
-func lanesAt(ranks int) int { return blockHead + (ranks*callSize+blockHead-1)/blockHead*blockHead }
+// refusal is the call of a rank that takes no packets any more. The numbers of lanes,
+// which pair.Export gives, are larger.
+const refusal = 1
 
 // callAt is where a rank calls.
 func callAt(rank int) int { return blockHead + rank*callSize }

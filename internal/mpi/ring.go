@@ -45,27 +45,29 @@ func (m *ringModule) Name() string { return m.name }
 
 func (m *ringModule) lane() int { return laneHead + m.ring }
 
-// laneAt is where the lane of a rank begins.
-func (m *ringModule) laneAt(rank int) int { return lanesAt(m.e.size) + rank*m.lane() }
-
 func (m *ringModule) label() []byte {
 	b := append(make([]byte, 0, 16), magic...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(m.e.size))
 	return binary.LittleEndian.AppendUint32(b, uint32(m.ring))
 }
 
-// Offer exports the block.
-func (m *ringModule) Offer() (uint32, error) {
+// export exports n bytes for ranks that map them, or may not.
+func (m *ringModule) export(n int) (pair.Buffer, error) {
 	opts := []vmmc.ExportOption{vmmc.WithLabel(m.label())}
 	if !m.mapped {
 		opts = append(opts, vmmc.Unmapped())
 	}
-	var err error
-	m.own, err = pair.NewBuffer(m.e.p, m.laneAt(m.e.size), func(b []byte) {
+	return pair.NewBuffer(m.e.p, n, func(b []byte) {
 		copy(b, magic)
 		binary.LittleEndian.PutUint32(b[ringAtBlk:], uint32(m.ring))
 		binary.LittleEndian.PutUint32(b[sizeAtBlk:], uint32(m.e.size))
 	}, opts...)
+}
+
+// Offer exports the block.
+func (m *ringModule) Offer() (uint32, error) {
+	var err error
+	m.own, err = m.export(callAt(m.e.size))
 	if err == nil {
 		m.bell, err = m.own.Word(bellAt)
 	}
@@ -77,10 +79,7 @@ func (m *ringModule) Offer() (uint32, error) {
 
 // Connect makes the ring of a rank. The rank's block is imported when that is first wanted.
 func (m *ringModule) Connect(_ context.Context, rank int, id uint32, to Sink) (Port, error) {
-	r := &ring{
-		m: m, rank: rank, id: id, to: to, size: m.ring, far: m.laneAt(m.e.rank),
-		ring: m.own.Bytes()[m.laneAt(rank)+laneHead : m.laneAt(rank)+m.lane()],
-	}
+	r := &ring{m: m, rank: rank, id: id, to: to, size: m.ring}
 	m.e.mu.Lock()
 	defer m.e.mu.Unlock()
 	m.rings[rank] = r
@@ -97,11 +96,19 @@ func (m *ringModule) Bell() vmmc.Watch { return vmmc.Watch{Word: m.bell, Old: m.
 func (m *ringModule) Answer() {
 	m.heard.Store(m.bell.Load())
 	for rank, r := range m.rings {
-		if r == nil || r.called {
+		if r == nil || r.call == refusal {
 			continue
 		}
-		if call, err := m.own.Word(callAt(rank)); err == nil && call.Load() != 0 {
-			r.called = true
+		w, err := m.own.Word(callAt(rank))
+		if err != nil {
+			continue // the engine has ended
+		}
+		switch call := w.Load(); {
+		case call == refusal:
+			r.call = refusal
+			m.e.peers[rank].fail(r.violation("it takes no packets of this rank any more, because of an error that it has reported"))
+		case r.call == 0 && call != 0:
+			r.call = call
 			r.Want()
 			r.proceed()
 		}
@@ -116,31 +123,33 @@ func (m *ringModule) Close() error {
 }
 
 // ringState is how far a rank has connected to another one. Each of the two imports the other one's
-// block, and calls then. A rank sends packets when the other one has called. So whatever arrives, the
-// receiver has an import that ends after it.
+// block, and calls then: it says which memory, the lane, the other one writes to. Each imports the lane
+// that it was told. So whatever arrives, the receiver has an import that ends after it.
 //
-//	idle -- Want, or the peer's call --> importing --> calling -- the peer's call --> connected
+//	idle -- Want, or the peer's call --> importing --> calling -- the peer's call --> linking --> connected
 //
-// A ring that is closed, or whose import has failed, or whose peer was lost before it was imported,
-// becomes ended. What ends later is the import.
+// A ring that is closed, or whose first import has failed, or whose peer was lost before that, becomes
+// ended. What ends later is the import of the block.
 type ringState uint8
 
 const (
 	ringIdle ringState = iota
 	ringImporting
 	ringCalling
+	ringLinking
 	ringConnected
 	ringEnded
 )
 
 func (s ringState) String() string {
-	return [...]string{"idle", "importing", "calling", "connected", "ended"}[s]
+	return [...]string{"idle", "importing", "calling", "linking", "connected", "ended"}[s]
 }
 
 var ringTransitions = state.Table[ringState]{
 	ringIdle:      {ringImporting, ringEnded},
 	ringImporting: {ringCalling, ringEnded},
-	ringCalling:   {ringConnected, ringEnded},
+	ringCalling:   {ringLinking, ringEnded},
+	ringLinking:   {ringConnected, ringEnded},
 	ringConnected: {ringEnded},
 }
 
@@ -152,33 +161,33 @@ type ring struct {
 	id   uint32 // of the peer's block
 	to   Sink
 	size int
-	far  int // where this rank's lane begins, in the peer's block
-	ring []byte
 
-	state  ringState
-	called bool               // reports whether the peer has called
-	stop   context.CancelFunc // ends the import of the block
-	err    error              // why it has ended without an import
-	im     *vmmc.Import       // nil before calling
+	state ringState
+	call  uint32             // of the peer: the number of its lane; 0: it has not called
+	told  bool               // reports whether the peer was called
+	stop  context.CancelFunc // ends the imports
+	err   error              // why it has ended without an import
+	block *vmmc.Import       // of the peer. nil before calling
+	lane  pair.Buffer        // from calling on, unless there is no memory
+	ring  []byte             // of the lane
+	im    *vmmc.Import       // the peer's lane. nil before connected
 
-	ended               atomic.Pointer[vmmc.Import] // im, for Ended
+	ended               atomic.Pointer[vmmc.Import] // block, for Ended
 	head, peerTaken     vmmc.Word
 	seenHead, seenTaken atomic.Uint32 // of the words. Stored under Engine.mu.
 	watches             []vmmc.Watch
 
-	next   uint32 // behind the last packet that was taken
-	told   uint32 // next when the peer was told
-	number uint32 // of the next packet that arrives
+	next     uint32 // behind the last packet that was taken
+	nextTold uint32 // next when the peer was told
+	number   uint32 // of the next packet that arrives
 
 	sent    uint32 // behind the last packet that was sent
 	acked   uint32 // how far the peer has taken them
 	numbers uint32 // of the next packet that is sent
 	last    packet
-	stalled bool // reports whether a send would wait
-	// Set by Refuse. The word taken tells the peer of the refusal from then on, so nothing else is
-	// stored there, and what the peer sends is no news. Stored under Engine.mu.
-	refused atomic.Bool
-	again   bool // reports whether last must be sent again. Only while stalled.
+	stalled bool        // reports whether a send would wait
+	refused atomic.Bool // Refuse was called: what the peer sends is no news. Stored under Engine.mu.
+	again   bool        // reports whether last must be sent again. Only while stalled.
 	stage   []byte
 	word    [4]byte
 	h       Header
@@ -195,43 +204,64 @@ func (r *ring) Want() {
 		return
 	}
 	r.setState(ringImporting)
-	ctx, stop := context.WithCancel(r.m.ctx)
-	r.stop = stop
-	r.m.tasks.Go(func() {
-		defer stop()
-		r.connect(ctx)
-	})
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(r.m.ctx)
+	r.m.tasks.Go(func() { r.connect(ctx) })
 }
 
 // connect imports the peer's block, and calls the peer.
 func (r *ring) connect(ctx context.Context) {
-	im, err := r.importBlock(ctx)
+	block, err := r.importOf(ctx, r.id, r.m.own.Size())
 	e := r.m.e
-	e.mu.Lock()
-	if r.state == ringImporting && err == nil {
-		err = r.takeImport(im)
-	}
-	if r.state == ringImporting {
-		r.end(err)
-		e.peers[r.rank].fail(err)
-	}
-	if r.state == ringEnded {
-		e.mu.Unlock()
-		if im != nil {
-			_ = im.Close() // the peer has ended, or is of no use
+	if err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if r.state != ringEnded {
+			r.end(err)
+			e.peers[r.rank].fail(err)
 		}
 		return
 	}
+	lane, err := r.m.export(r.m.lane())
+	e.mu.Lock()
+	if r.state == ringEnded {
+		e.mu.Unlock()
+		_, _ = lane.Close(), block.Close() // an error: the engine has ended, too
+		return
+	}
+	r.block, r.lane = block, lane
+	r.ended.Store(block)
+	r.setState(ringCalling)
+	if err == nil {
+		err = r.takeLane()
+	}
+	if err != nil {
+		e.peers[r.rank].fail(fmt.Errorf("module %s: memory for packets of rank %d: %w", r.m.name, r.rank, err))
+	}
 	refused := r.refused.Load()
 	e.mu.Unlock()
-	if refused {
-		r.sendRefusal(im, 0) // nothing was taken
+	if !refused {
+		r.tell(lane.ID(), e.rank+1)
 	}
-	// An error: the peer has ended, and so has the import.
-	_ = im.SendSignal(r.m.ctx, binary.NativeEndian.AppendUint32(nil, 1), callAt(e.rank), uint32(e.rank+1), bellAt)
+	e.mu.Lock()
+	r.told = true
+	refused = r.refused.Load()
+	r.proceed()
+	e.mu.Unlock()
+	if refused {
+		r.tell(refusal, e.size+e.rank+1)
+	}
 }
 
-func (r *ring) importBlock(ctx context.Context) (*vmmc.Import, error) {
+// tell calls the peer. Each number of the bell is stored once, so the bell changes by each. It is
+// called without the lock.
+func (r *ring) tell(call uint32, bell int) {
+	// An error: the peer has ended, and so has the import.
+	_ = r.block.SendSignal(r.m.ctx, binary.NativeEndian.AppendUint32(nil, call), callAt(r.m.e.rank), uint32(bell), bellAt)
+}
+
+// importOf imports a buffer of the peer.
+func (r *ring) importOf(ctx context.Context, id uint32, size int) (im *vmmc.Import, err error) {
 	e := r.m.e
 	select {
 	case e.connecting <- struct{}{}:
@@ -239,44 +269,62 @@ func (r *ring) importBlock(ctx context.Context) (*vmmc.Import, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-e.connecting }()
-	im, err := e.Import(ctx, r.rank, r.id)
-	if err != nil {
+	if im, err = e.Import(ctx, r.rank, id); err != nil {
 		return nil, fmt.Errorf("connect to rank %d by module %s: %w", r.rank, r.m.name, err)
 	}
 	switch {
-	case !slices.Equal(im.Label(), r.m.label()) || im.Size() != r.m.own.Size():
-		return im, fmt.Errorf("rank %d has another version of this package, or is of another job", r.rank)
+	case !slices.Equal(im.Label(), r.m.label()) || im.Size() != size:
+		err = fmt.Errorf("rank %d has another version of this package, or is of another job", r.rank)
 	case r.m.mapped && im.Path() != vmmc.PathMapped:
-		return im, fmt.Errorf("module shm: the memory of rank %d, at %v, cannot be mapped: choose module tcp", r.rank, im.Exporter())
+		err = fmt.Errorf("module shm: the memory of rank %d, at %v, cannot be mapped: choose module tcp", r.rank, im.Exporter())
+	default:
+		return im, nil
 	}
-	return im, nil
+	return nil, errors.Join(err, im.Close())
 }
 
-// takeImport has the ring send and take packets.
-func (r *ring) takeImport(im *vmmc.Import) (err error) {
-	at := r.m.laneAt(r.rank)
-	if r.head, err = r.m.own.Word(at + headOff); err == nil {
-		r.peerTaken, err = r.m.own.Word(at + takenOff)
+// takeLane has the ring take packets.
+func (r *ring) takeLane() (err error) {
+	if r.head, err = r.lane.Word(headOff); err == nil {
+		r.peerTaken, err = r.lane.Word(takenOff)
 	}
 	if err != nil {
 		return err
 	}
-	r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
-	r.watches = []vmmc.Watch{{Word: r.head, From: im}, {Word: r.peerTaken, From: im}}
-	r.im = im
-	r.ended.Store(im)
-	r.setState(ringCalling)
+	r.ring = r.lane.Bytes()[laneHead:]
+	r.watches = []vmmc.Watch{{Word: r.head, From: r.block}, {Word: r.peerTaken, From: r.block}}
 	r.m.e.activate(r.m.e.peers[r.rank])
-	r.proceed()
 	return nil
 }
 
-// proceed has the ring send packets, if both ranks have called.
+// proceed imports the peer's lane, if both ranks have called.
 func (r *ring) proceed() {
-	if r.state == ringCalling && r.called {
-		r.setState(ringConnected)
-		r.m.e.peers[r.rank].pump()
+	if r.state != ringCalling || r.call == 0 || r.call == refusal || !r.told || r.refused.Load() {
+		return
 	}
+	r.setState(ringLinking)
+	ctx, id := r.m.ctx, r.call
+	r.m.tasks.Go(func() {
+		im, err := r.importOf(ctx, id, r.m.lane())
+		e := r.m.e
+		e.mu.Lock()
+		if r.state != ringLinking {
+			e.mu.Unlock()
+			if im != nil {
+				_ = im.Close() // an error: the engine has ended, too
+			}
+			return
+		}
+		defer e.mu.Unlock()
+		if err != nil {
+			e.peers[r.rank].fail(err)
+			return
+		}
+		r.im = im
+		r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
+		r.setState(ringConnected)
+		e.peers[r.rank].pump()
+	})
 }
 
 // end ends a ring that has no import, or that is closed.
@@ -288,8 +336,7 @@ func (r *ring) end(err error) {
 	}
 }
 
-// Lost ends a ring that has no import. The peer has not called, or its import was about to fail: it has
-// sent nothing.
+// Lost ends a ring that has no import. The peer has not been called, so it has sent nothing.
 func (r *ring) Lost(err error) bool {
 	if r.state != ringIdle && r.state != ringImporting {
 		return false
@@ -301,7 +348,7 @@ func (r *ring) Lost(err error) bool {
 // packet is one that lies in stage.
 type packet struct {
 	pad  int    // where a pad goes before it, in the ring, or -1
-	at   int    // in the peer's block
+	at   int    // in the peer's lane
 	end  uint32 // the position behind it
 	size int
 }
@@ -332,10 +379,10 @@ func (r *ring) Ended() bool {
 
 // Err is that of the import, or why there is none.
 func (r *ring) Err() error {
-	if r.im == nil {
+	if r.block == nil {
 		return r.err
 	}
-	return r.im.Err()
+	return r.block.Err()
 }
 
 // News reports whether the peer has written a word.
@@ -375,8 +422,8 @@ func (r *ring) Send(h *Header, data []byte) bool {
 	h.encode(r.stage)
 	copy(r.stage[headerSize:], data)
 	clear(r.stage[headerSize+len(data) : size])
-	r.last = packet{pad: pad, at: r.far + laneHead + int(pos%uint32(r.size)), end: end, size: size}
-	r.sent, r.told = end, r.next
+	r.last = packet{pad: pad, at: laneHead + int(pos%uint32(r.size)), end: end, size: size}
+	r.sent, r.nextTold = end, r.next
 	if err := r.sendLast(); err != nil {
 		r.stall(true)
 	}
@@ -388,14 +435,14 @@ func (r *ring) Send(h *Header, data []byte) bool {
 func (r *ring) sendLast() error {
 	p := &r.last
 	if p.pad >= 0 {
-		pad := Header{kind: kindPad, size: uint32(r.size - p.pad - headerSize), taken: r.told, number: r.numbers - 2}
+		pad := Header{kind: kindPad, size: uint32(r.size - p.pad - headerSize), taken: r.nextTold, number: r.numbers - 2}
 		var b [headerSize]byte
 		pad.encode(b[:])
-		if err := r.im.Send(pair.NoWait, b[:], r.far+laneHead+p.pad); err != nil {
+		if err := r.im.Send(pair.NoWait, b[:], laneHead+p.pad); err != nil {
 			return err
 		}
 	}
-	return r.im.SendSignal(pair.NoWait, r.stage[:p.size], p.at, p.end, r.far+headOff)
+	return r.im.SendSignal(pair.NoWait, r.stage[:p.size], p.at, p.end, headOff)
 }
 
 // stall has a goroutine wait until the connection takes packets. again reports whether the packet
@@ -444,11 +491,11 @@ func (r *ring) catchUp() error {
 }
 
 // owesTaken reports whether so much was taken that the peer must be told.
-func (r *ring) owesTaken() bool { return !r.refused.Load() && r.next-r.told >= uint32(r.size/4) }
+func (r *ring) owesTaken() bool { return !r.refused.Load() && r.next-r.nextTold >= uint32(r.size/4) }
 
 // tellTaken tells the peer how far its packets were taken. While the ring is stalled unstall does.
 func (r *ring) tellTaken() {
-	if r.stalled || r.state == ringEnded || r.refused.Load() {
+	if r.stalled || r.state != ringConnected || r.refused.Load() {
 		return
 	}
 	if err := r.sendTaken(); err != nil {
@@ -458,16 +505,16 @@ func (r *ring) tellTaken() {
 
 func (r *ring) sendTaken() error {
 	binary.NativeEndian.PutUint32(r.word[:], r.next)
-	if err := r.im.Send(pair.NoWait, r.word[:], r.far+takenOff); err != nil {
+	if err := r.im.Send(pair.NoWait, r.word[:], takenOff); err != nil {
 		return err
 	}
-	r.told = r.next
+	r.nextTold = r.next
 	return nil
 }
 
 // Poll takes what has arrived. It reads nothing twice that the peer can write.
 func (r *ring) Poll() error {
-	if r.im == nil {
+	if r.ring == nil {
 		return nil
 	}
 	taken := r.peerTaken.Load()
@@ -512,8 +559,6 @@ func (r *ring) Poll() error {
 func (r *ring) acknowledge(taken uint32) error {
 	switch n := taken - r.acked; {
 	case int32(n) <= 0: // older than what a packet has said, or no news
-	case n >= refusal:
-		return r.violation("it takes no packets of this rank any more, because of an error that it has reported")
 	case n > r.sent-r.acked:
 		return r.violation("it has taken %d bytes of %d", n, r.sent-r.acked)
 	default:
@@ -529,36 +574,31 @@ func (r *ring) violation(format string, args ...any) error {
 	}
 }
 
-// Refuse tells the peer by the word taken, for which there is always room. A peer that has not called
-// yet is called, so that it looks.
+// Refuse tells the peer by a call, for which there is always room. A rank that has not called yet does so.
 func (r *ring) Refuse() {
 	if r.state == ringEnded || r.refused.Swap(true) {
 		return
 	}
-	if r.im == nil {
-		r.Want()
+	if r.told {
+		r.m.tasks.Go(func() { r.tell(refusal, r.m.e.size+r.m.e.rank+1) })
 		return
 	}
-	im, next := r.im, r.next
-	r.m.tasks.Go(func() { r.sendRefusal(im, next) })
+	r.Want()
 }
 
-// sendRefusal is called without the lock.
-func (r *ring) sendRefusal(im *vmmc.Import, next uint32) {
-	word := binary.NativeEndian.AppendUint32(nil, next+refusal)
-	_ = im.Send(r.m.ctx, word, r.far+takenOff) // an error: the peer has ended
-}
-
-// Close ends the import.
+// Close ends the imports and the lane.
 func (r *ring) Close() error {
 	r.m.e.mu.Lock()
 	if r.state != ringEnded {
 		r.end(errors.New("the ring is closed"))
 	}
-	im := r.im
+	block, im, lane := r.block, r.im, r.lane
 	r.m.e.mu.Unlock()
-	if im == nil {
-		return nil
+	var errs []error
+	for _, im := range []*vmmc.Import{im, block} {
+		if im != nil {
+			errs = append(errs, im.Close())
+		}
 	}
-	return im.Close()
+	return errors.Join(append(errs, lane.Close())...)
 }

@@ -37,7 +37,7 @@ func TestTakenWhileStalled(t *testing.T) {
 		for full := false; !full && ctx.Err() == nil; runtime.Gosched() {
 			b.mu.Lock()
 			b.pollAll()
-			full = int(back.next-back.told)+2*(headerSize+back.MaxPacket()) > back.size
+			full = int(back.next-back.nextTold)+2*(headerSize+back.MaxPacket()) > back.size
 			b.mu.Unlock()
 		}
 		back.m.tasks.Go(back.unstall) // the connection takes packets again
