@@ -33,7 +33,7 @@ type Engine struct {
 	polling    bool       // reports whether some ports are worth to poll
 	words      bool       // reports whether words tell of packets of some of these
 	awaiters   []*awaiter // of the modules that are in use
-	callees    []Callee   // modules that are in use
+	callees    []Module   // that are in use
 	// Those whose ports can have news, and of these the ports that are worth to poll. Stored under mu: see
 	// activate.
 	active     atomic.Pointer[[]*peer]
@@ -277,17 +277,13 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 		if a, ok := m.(Awaiter); ok {
 			e.awaiters = append(e.awaiters, &awaiter{Awaiter: a, wakeUp: make(chan struct{}, 1)})
 		}
-		if c, ok := m.(Callee); ok {
-			e.callees = append(e.callees, c)
-		}
+		e.callees = append(e.callees, m)
 	}
 	e.ids = make([]vmmc.ProcessID, e.size)
 	for rank, o := range all {
 		e.ids[rank] = vmmc.ProcessID{Node: e.g.Node(rank), PID: vmmc.PID(o.PID)}
 	}
 	errs := make([]error, e.size)
-	room := make(chan struct{}, 16)
-	var wg sync.WaitGroup
 	for rank, o := range all {
 		if rank == e.rank {
 			continue
@@ -296,13 +292,8 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 			errs[rank] = Fail(ErrArg, "module", "rank %d has another version, or another module is forced there", rank)
 			continue
 		}
-		room <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-room }()
-			errs[rank] = e.connectTo(ctx, rank, e.uses(rank, chosen), o)
-		})
+		errs[rank] = e.makePort(rank, e.uses(rank, chosen), o)
 	}
-	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return &Error{ErrOther, "", err}
 	}
@@ -317,21 +308,17 @@ func (e *Engine) connect(ctx context.Context, chosen choice) error {
 	return nil
 }
 
-func (e *Engine) connectTo(ctx context.Context, rank, module int, o offer) error {
+func (e *Engine) makePort(rank, module int, o offer) error {
 	pr := e.peers[rank]
 	pr.name = e.ids[rank].String()
 	pr.module = e.modules[module].Name()
-	port, err := e.modules[module].Connect(ctx, rank, o.IDs[module], pr)
-	if err != nil {
-		return fmt.Errorf("connect to rank %d by module %s: %w", rank, pr.module, err)
-	}
-	// A module that connects later may have packets of it already.
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	pr.port = port
-	if _, late := e.modules[module].(Callee); !late {
-		e.activate(pr)
+	port, err := e.modules[module].Connect(rank, o.IDs[module], pr)
+	if err != nil {
+		return fmt.Errorf("rank %d, module %s: %w", rank, pr.module, err)
 	}
+	pr.port = port
 	return nil
 }
 

@@ -44,6 +44,7 @@ import "encoding/binary"
 //	0   magic, 8 bytes
 //	8   ranks of the job, u32
 //	16  key, u64: a rank that asks for a connection names it
+//	32  bell: 1 more than the rank that has last refused this one. Written after that rank's word.
 //	64  a word for each rank: not 0 when that rank takes no packets of this one any more. 64 bytes each.
 //
 // # Zone: where module via writes payloads of data by RDMA, of the packets with flagPut in their order
@@ -89,9 +90,10 @@ const (
 	takenOff = 128
 	laneHead = 4096
 
-	keyAt       = 16
-	presenceAt  = 64
-	presenceLen = 64
+	keyAt          = 16
+	presenceBellAt = 32
+	presenceAt     = 64
+	presenceLen    = 64
 
 	packetAlign = 64
 	headerSize  = 64

@@ -127,7 +127,7 @@ func job(t testing.TB, w way, size int) []*Engine {
 	return es
 }
 
-// meet has all ranks connect by rings to all others.
+// meet has all ranks connect to all others, by module via as far as a receive has them connect.
 func meet(t testing.TB, es []*Engine) {
 	t.Helper()
 	ctx := within(t)
@@ -146,8 +146,11 @@ func meet(t testing.TB, es []*Engine) {
 			e.mu.Lock()
 			met = true
 			for _, pr := range e.peers {
-				if r, ok := pr.port.(*ring); ok {
-					met = met && r.state == ringConnected
+				switch p := pr.port.(type) {
+				case *ring:
+					met = met && p.state == ringConnected
+				case *viaPort:
+					met = met && p.im != nil
 				}
 			}
 			e.mu.Unlock()

@@ -22,8 +22,15 @@ type Module interface {
 	// Offer exports what the other ranks need to connect to this one, and returns its number.
 	Offer() (id uint32, err error)
 	// Connect makes the port of a rank by the number that it has offered. What arrives is given to the
-	// sink.
-	Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error)
+	// sink. It is called under the engine's lock, and exchanges nothing with the rank.
+	Connect(rank int, id uint32, to Sink) (Port, error)
+	// Rung reports whether another rank has connected to this one, or refused it, since Answer was called.
+	// It is called without the engine's lock.
+	Rung() bool
+	// Answer has the ports know. It is called under the lock.
+	Answer()
+	// Bell is the word that changes then.
+	Bell() vmmc.Watch
 	// Close gives back what Offer has made. All ports are closed before.
 	Close() error
 }
@@ -35,17 +42,6 @@ type Awaiter interface {
 	Step()
 	// Await is Step that waits until something has arrived, or the context or the module ends.
 	Await(ctx context.Context) error
-}
-
-// Callee is what a module is, too, if ranks call those that they connect to. A call is answered by a
-// connection in the other direction. Rung is called without the engine's lock.
-type Callee interface {
-	// Rung reports whether ranks have called since Answer was called.
-	Rung() bool
-	// Answer has the ports of ranks that have called connect.
-	Answer()
-	// Bell is the word that changes when a rank calls.
-	Bell() vmmc.Watch
 }
 
 // Sink takes packets. Data is valid until it returns. An error ends the connection.

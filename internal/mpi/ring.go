@@ -78,10 +78,8 @@ func (m *ringModule) Offer() (uint32, error) {
 }
 
 // Connect makes the ring of a rank. The rank's block is imported when that is first wanted.
-func (m *ringModule) Connect(_ context.Context, rank int, id uint32, to Sink) (Port, error) {
+func (m *ringModule) Connect(rank int, id uint32, to Sink) (Port, error) {
 	r := &ring{m: m, rank: rank, id: id, to: to, size: m.ring}
-	m.e.mu.Lock()
-	defer m.e.mu.Unlock()
 	m.rings[rank] = r
 	return r, nil
 }

@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/internal/pair"
@@ -18,12 +18,15 @@ import (
 
 // viaModule is the module via: packets are SENDs of package via. Each pair of ranks has one VI at each
 // end, which is connected when the first packet is to be sent. So a job takes memory for the pairs that
-// talk. What a rank exports for all others is its presence: its end tells of the rank's death before
-// there is a connection.
+// talk. What a rank exports for all others is its presence. Those that name the rank import it: its end
+// tells of the rank's death before there is a connection.
 type viaModule struct {
 	e   *Engine
 	own pair.Buffer // the presence
 	key uint64
+
+	bell  vmmc.Word
+	heard atomic.Uint32 // the bell when Answer has looked. Stored under Engine.mu.
 
 	nic      *via.NIC
 	arrived  *via.CompletionQueue // of all receives
@@ -78,6 +81,9 @@ func (m *viaModule) open() (err error) {
 	if err != nil {
 		return err
 	}
+	if m.bell, err = m.own.Word(presenceBellAt); err != nil {
+		return err
+	}
 	if m.nic, err = via.Open(m.e.p, "nic0"); err != nil {
 		return err
 	}
@@ -89,18 +95,14 @@ func (m *viaModule) open() (err error) {
 	return err
 }
 
-// Connect imports the presence of a rank. The connection is made when it is first needed.
-func (m *viaModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (Port, error) {
-	im, err := m.e.Import(ctx, rank, id)
-	if err != nil {
+// Connect makes the port of a rank. The presence of the rank is imported when that is first wanted, and
+// the connection is made when a packet is to be sent.
+func (m *viaModule) Connect(rank int, id uint32, to Sink) (Port, error) {
+	p := &viaPort{m: m, rank: rank, id: id, to: to}
+	var err error
+	if p.refusal, err = m.own.Word(presenceAt + rank*presenceLen); err != nil {
 		return nil, err
 	}
-	p, err := m.newPort(ctx, im, rank, id, to)
-	if err != nil {
-		return nil, errors.Join(err, im.Close())
-	}
-	m.e.mu.Lock()
-	defer m.e.mu.Unlock()
 	m.ports[rank] = p
 	if r := m.early[rank]; r != nil {
 		delete(m.early, rank)
@@ -109,26 +111,21 @@ func (m *viaModule) Connect(ctx context.Context, rank int, id uint32, to Sink) (
 	return p, nil
 }
 
-func (m *viaModule) newPort(ctx context.Context, im *vmmc.Import, rank int, id uint32, to Sink) (*viaPort, error) {
-	if !slices.Equal(im.Label(), m.label()) || im.Size() != m.own.Size() {
-		return nil, fmt.Errorf("rank %d has another version of this package, or is of another job", rank)
+// Rung reports whether a rank has refused this one.
+func (m *viaModule) Rung() bool { return m.bell.Load() != m.heard.Load() }
+
+// Bell is the word that a rank writes when it refuses another one.
+func (m *viaModule) Bell() vmmc.Watch { return vmmc.Watch{Word: m.bell, Old: m.heard.Load()} }
+
+// Answer fails the ranks that have refused this one. Those that were met are left to Poll, which takes
+// what they have sent before.
+func (m *viaModule) Answer() {
+	m.heard.Store(m.bell.Load())
+	for rank, p := range m.ports {
+		if p.im == nil && p.state != portEnded && p.refusal.Load() != 0 {
+			m.e.peers[rank].fail(p.end(p.refusedBy()))
+		}
 	}
-	var key [8]byte
-	if err := im.Get(ctx, key[:], keyAt); err != nil {
-		return nil, err
-	}
-	host, err := m.hostOf(rank)
-	if err != nil {
-		return nil, err
-	}
-	p := &viaPort{
-		m: m, rank: rank, im: im, to: to,
-		local:  via.Address{Host: m.nic.Attributes().Address, Discriminator: credential(binary.LittleEndian.Uint64(key[:]), m.e.rank)},
-		remote: via.Address{Host: host, Discriminator: discriminator(im.Exporter().PID, id)},
-	}
-	p.refusal, err = m.own.Word(presenceAt + rank*presenceLen)
-	p.watches = []vmmc.Watch{{Word: p.refusal, From: im}}
-	return p, err
 }
 
 func (m *viaModule) hostOf(rank int) (via.HostAddress, error) {

@@ -1,9 +1,11 @@
 package mpi
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -68,8 +70,15 @@ type vbuf struct {
 type viaPort struct {
 	m             *viaModule
 	rank          int
-	im            *vmmc.Import // of the presence
+	id            uint32 // of the peer's presence
 	to            Sink
+	wanted        bool                        // reports whether the presence is imported, or is about to be
+	stop          context.CancelFunc          // ends that
+	im            *vmmc.Import                // of the presence. nil until it is imported: the peer is met then
+	ended         atomic.Pointer[vmmc.Import] // im, for Ended
+	sends         bool                        // reports whether a packet waits for im
+	closed        bool
+	asker         *via.Request // of the peer, which waits for im
 	local, remote via.Address
 	refusal       vmmc.Word // not 0: the peer takes no packets of this rank
 	watches       []vmmc.Watch
@@ -113,11 +122,105 @@ type viaPort struct {
 	slotEnds [zoneSlots]uint32 // sent, behind the packet of each slot
 }
 
-// Want does nothing: the presence is imported, and Send has the connection made.
-func (p *viaPort) Want() {}
+// Want begins to import the peer's presence.
+func (p *viaPort) Want() {
+	if p.state != portEnded {
+		p.begin()
+	}
+}
 
-// Lost reports false: the import of the presence ends.
-func (p *viaPort) Lost(error) bool { return false }
+func (p *viaPort) begin() {
+	if p.wanted {
+		return
+	}
+	p.wanted = true
+	var ctx context.Context
+	ctx, p.stop = context.WithCancel(p.m.ctx)
+	p.m.tasks.Go(func() { p.meet(ctx) })
+}
+
+// Lost ends a port whose peer was not met. No connection was made, so the peer has sent nothing.
+func (p *viaPort) Lost(err error) bool {
+	if p.im != nil {
+		return false
+	}
+	_ = p.end(err)
+	if p.stop != nil {
+		p.stop()
+	}
+	return true
+}
+
+// meet imports the peer's presence.
+func (p *viaPort) meet(ctx context.Context) {
+	e := p.m.e
+	im, key, err := p.importPresence(ctx)
+	var host via.HostAddress
+	if err == nil {
+		host, err = p.m.hostOf(p.rank)
+	}
+	e.mu.Lock()
+	refused := p.refused.Load()
+	switch {
+	case p.closed || p.state == portEnded && !refused:
+		e.mu.Unlock()
+		if im != nil {
+			_ = im.Close() // an error: the engine has ended, too
+		}
+		return
+	case err != nil:
+		e.peers[p.rank].fail(p.end(err))
+		e.mu.Unlock()
+		if im != nil {
+			_ = im.Close() // as above
+		}
+		return
+	}
+	p.im = im
+	p.ended.Store(im)
+	p.local = via.Address{Host: p.m.nic.Attributes().Address, Discriminator: credential(key, e.rank)}
+	p.remote = via.Address{Host: host, Discriminator: discriminator(im.Exporter().PID, p.id)}
+	p.watches = []vmmc.Watch{{Word: p.refusal, From: im}}
+	e.activate(e.peers[p.rank])
+	if p.asker != nil {
+		r := p.asker
+		p.asker = nil
+		p.asked(r)
+	}
+	if p.sends && p.state == portIdle {
+		p.state = portRequesting
+		p.m.tasks.Go(p.request)
+	}
+	e.mu.Unlock()
+	if refused {
+		p.tellRefusal(im)
+	}
+}
+
+// importPresence imports the presence, and reads the peer's key.
+func (p *viaPort) importPresence(ctx context.Context) (_ *vmmc.Import, key uint64, err error) {
+	e := p.m.e
+	select {
+	case e.connecting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	defer func() { <-e.connecting }()
+	im, err := e.Import(ctx, p.rank, p.id)
+	if err != nil {
+		return nil, 0, fmt.Errorf("connect to rank %d by module via: %w", p.rank, err)
+	}
+	var b [8]byte
+	if !slices.Equal(im.Label(), p.m.label()) || im.Size() != p.m.own.Size() {
+		err = fmt.Errorf("rank %d has another version of this package, or is of another job", p.rank)
+	} else {
+		err = im.Get(ctx, b[:], keyAt)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, im.Close())
+	}
+	return im, binary.LittleEndian.Uint64(b[:]), nil
+}
 
 // Polled reports true: Step looks at one word for each rank that is connected.
 func (p *viaPort) Polled() bool { return true }
@@ -143,16 +246,25 @@ func (p *viaPort) credit() uint32 { return prepost - (p.sent - p.acked) }
 
 // Ended reports whether the rank has ended. Poll finds out that a connection is lost.
 func (p *viaPort) Ended() bool {
+	im := p.ended.Load()
+	if im == nil {
+		return false
+	}
 	select {
-	case <-p.im.Done():
+	case <-im.Done():
 		return true
 	default:
 		return false
 	}
 }
 
-// Err is that of the presence's import.
-func (p *viaPort) Err() error { return p.im.Err() }
+// Err is that of the presence's import, or why there is none.
+func (p *viaPort) Err() error {
+	if p.im == nil {
+		return p.err
+	}
+	return p.im.Err()
+}
 
 // News reports whether packets have arrived, or the peer takes none.
 func (p *viaPort) News() bool {
@@ -166,6 +278,11 @@ func (p *viaPort) Watches() []vmmc.Watch { return p.watches }
 func (p *viaPort) Send(h *Header, data []byte) bool {
 	switch p.state {
 	case portIdle:
+		if p.im == nil {
+			p.sends = true
+			p.begin()
+			return false
+		}
 		p.state = portRequesting
 		p.m.tasks.Go(p.request)
 		return false
@@ -304,7 +421,7 @@ func (p *viaPort) Poll() error {
 	}
 	switch {
 	case p.refusal.Load() != 0:
-		return p.end(p.violation("it takes no packets of this rank any more, because of an error that it has reported"))
+		return p.end(p.refusedBy())
 	case p.state == portEnded:
 		return p.err
 	}
@@ -419,6 +536,10 @@ func (p *viaPort) end(err error) error {
 	if p.state != portEnded {
 		p.state, p.err = portEnded, err
 	}
+	if p.asker != nil {
+		_ = p.asker.Reject() // an error: it was given up
+		p.asker = nil
+	}
 	return p.err
 }
 
@@ -441,12 +562,17 @@ func (p *viaPort) lost() error {
 	} else if a != nil {
 		err = fmt.Errorf("%w: %v", err, a.Code)
 	}
-	return &vmmc.Error{Op: "take packets of module via", Peer: p.im.Exporter().String(), Code: vmmc.ErrPeerGone, Err: err}
+	return &vmmc.Error{Op: "take packets of module via", Peer: p.m.e.ids[p.rank].String(), Code: vmmc.ErrPeerGone, Err: err}
+}
+
+// refusedBy is the error of a peer that refuses this rank.
+func (p *viaPort) refusedBy() error {
+	return p.violation("it takes no packets of this rank any more, because of an error that it has reported")
 }
 
 func (p *viaPort) violation(format string, args ...any) error {
 	return &vmmc.Error{
-		Op: "take packets of module via", Peer: p.im.Exporter().String(), Code: vmmc.ErrProtocol,
+		Op: "take packets of module via", Peer: p.m.e.ids[p.rank].String(), Code: vmmc.ErrProtocol,
 		Err: fmt.Errorf(format, args...),
 	}
 }
@@ -457,23 +583,41 @@ func (p *viaPort) Refuse() {
 		return
 	}
 	_ = p.end(errors.New("this rank takes no packets of it any more"))
-	word := binary.NativeEndian.AppendUint32(nil, 1)
-	vi := p.vi
+	if p.im == nil { // meet tells the peer
+		p.begin()
+		return
+	}
+	im, vi := p.im, p.vi
 	p.m.tasks.Go(func() {
-		_ = p.im.Send(p.m.ctx, word, presenceAt+p.m.e.rank*presenceLen) // an error: the peer has ended
+		p.tellRefusal(im)
 		if vi != nil {
 			_ = vi.Disconnect() // an error: a request is under way, which ends with the module
 		}
 	})
 }
 
+// tellRefusal is called without the lock.
+func (p *viaPort) tellRefusal(im *vmmc.Import) {
+	rank := p.m.e.rank
+	// An error: the peer has ended.
+	_ = im.SendSignal(p.m.ctx, binary.NativeEndian.AppendUint32(nil, 1), presenceAt+rank*presenceLen, uint32(rank+1), presenceBellAt)
+}
+
 // Close ends the import of the presence. The connection ends with the module's NIC.
 func (p *viaPort) Close() error {
 	p.m.e.mu.Lock()
+	p.closed = true
 	p.refused.Store(true)
 	_ = p.end(errors.New("the port is closed"))
+	im := p.im
+	if p.stop != nil {
+		p.stop()
+	}
 	p.m.e.mu.Unlock()
-	return p.im.Close()
+	if im == nil {
+		return nil
+	}
+	return im.Close()
 }
 
 // What follows makes the connection.
@@ -584,6 +728,15 @@ func (p *viaPort) requested(err error, failures *int) bool {
 
 // asked answers the peer's request.
 func (p *viaPort) asked(r *via.Request) {
+	if p.im == nil && p.state != portEnded && p.asker == nil { // its death is to be noticed
+		p.asker = r
+		p.begin()
+		return
+	}
+	if p.im == nil {
+		_ = r.Reject() // an error: it was given up
+		return
+	}
 	switch p.state {
 	case portRequesting:
 		if p.m.e.rank > p.rank && p.pending == nil { // the peer is about to reject this rank's

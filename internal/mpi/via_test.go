@@ -416,6 +416,7 @@ func TestViaFalseZone(t *testing.T) {
 // A request of one that does not know the rank's key, or that is no other rank, makes no connection.
 func TestViaFalseRequests(t *testing.T) {
 	es := job(t, onlyVia, 3)
+	meet(t, es)
 	a, b := es[0], es[1]
 	ctx := within(t)
 	to := b.viaPort(0)
