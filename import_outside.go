@@ -27,6 +27,10 @@ func init() {
 		tell := func(e Event) { add(e) }
 		process.(*Process).outsideEvents.Store(&tell)
 	}
+	link.ProcessesOutside.SetGate = func(process any, g *link.Gate) {
+		process.(*Process).engine.SetGate(g)
+	}
+	link.ProcessesOutside.GateOpened = func(process any) { process.(*Process).engine.GateOpened() }
 	link.ExportsOutside.End = func(ex any) (o redirect.EndOutside, ok bool) {
 		e := ex.(*Export)
 		if e.redirect == nil {

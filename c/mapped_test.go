@@ -153,9 +153,14 @@ func TestMappedWithoutMembarrier(t *testing.T) {
 // Waits for an event that are left by siglongjmp lose none.
 func TestEventsLeft(t *testing.T) { runInside(t, "events-left") }
 
-// Of nested levels of blocking only the first and the last enter Go, and none while no export has had
-// a handler.
+// Block and Unblock enter Go not once, and a level holds handlers back.
 func TestLevelsStayInC(t *testing.T) { runInside(t, "levels") }
+
+// A Block waits for the running handler, and one that is left meanwhile leaves no level behind.
+func TestBlockWaits(t *testing.T) { runInside(t, "levels-wait") }
+
+// No handler runs while a thread has a level, and none is forgotten, whatever comes between.
+func TestBlockStorm(t *testing.T) { runInside(t, "levels-storm", "20000") }
 
 // More threads than there are epochs.
 func TestEpochsRunOut(t *testing.T) { runInside(t, "crowd") }

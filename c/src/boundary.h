@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 12
+#define VMMC_LAYOUT 13
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -39,8 +39,7 @@ enum {
     VMMCB_END_REDIR,    /* in: handle; out: bytes, first */
     VMMCB_DATA_END,     /* in: handle; out: word */
     VMMCB_CLEAR_END,    /* in: handle */
-    VMMCB_BLOCK,
-    VMMCB_UNBLOCK,  /* out: levels left */
+    VMMCB_BLOCK,    /* of C alone: waits for the handler that runs, with a level of blocking */
     VMMCB_HANDLERS, /* asks for a job; in: 0, or a descriptor + 1 to which Go writes when there is
                        one; out: function, address, value */
     VMMCB_FINISH,   /* in: as VMMCB_SEND: C has stored the message, and a check after it failed */
@@ -389,6 +388,19 @@ struct vmmcb_shared {
     uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
     uint32_t joined;              /* 1: the process has joined its node */
     uint32_t ended;               /* how many exports and imports the program has closed */
+    /*
+     * Blocking of notifications. C adds a level and then loads `running`. Go stores `running`, and
+     * then loads `levels`, before it takes a notification for a handler. C takes the last level
+     * away and then loads `pending`. Go stores `pending`, and then loads `levels`, before it
+     * sleeps. So of each pair one side sees the other's store. All are sequentially consistent.
+     */
+    char apart[64];   /* from what each send loads */
+    uint32_t levels;  /* of blocking; above 0: no handler begins. Go only loads it. */
+    uint32_t running; /* a futex: VMMCB_IDLE; a handler runs: VMMCB_RUNNING or _AWAITED */
+    uint32_t pending; /* 1: Go sleeps until `levels` is 0 and C has written to `event` */
 };
+
+/* Go stores 0 and 1. C stores 2 where there is 1, and sleeps until it is 0. */
+enum { VMMCB_IDLE, VMMCB_RUNNING, VMMCB_AWAITED };
 
 #endif

@@ -104,13 +104,7 @@ API vmmc_result_t vmmc_ExportRecvBuf(int32 *buf, uint32 nwords, uint32 rbufid,
     if (flags & BUF_GLOBAL_SPACE) {
         how |= VMMCB_EXPORT_GLOBAL;
     }
-    int code = proc ? vmmc_ready() : 0;
-    if (code == 0 && proc) {
-        code = vmmc_tell_levels();
-    }
-    if (code == 0) {
-        code = begin("export: no memory for a record", VMMCB_EXPORT, &t, &r);
-    }
+    int code = begin("export: no memory for a record", VMMCB_EXPORT, &t, &r);
     if (code != 0) {
         return code;
     }

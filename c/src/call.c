@@ -64,6 +64,13 @@ static void sweep(void) {
     }
 }
 
+/* Has one of Go's threads look at what is queued, and whether handlers may run again. */
+void vmmc_ring(void) {
+    uint64_t one = 1;
+    while (write(vmmc_shared->event, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
 /* Has one of Go's threads run an operation. */
 void vmmc_push(struct vmmcb_record *r) {
     struct vmmcb_shared *s = vmmc_shared;
@@ -74,9 +81,7 @@ void vmmc_push(struct vmmcb_record *r) {
     } while (
         !__atomic_compare_exchange_n(&s->head, &head, r, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
     __atomic_fetch_add(&s->queued, 1, __ATOMIC_RELAXED);
-    uint64_t one = 1;
-    while (write(s->event, &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    vmmc_ring();
 }
 
 /*
@@ -84,6 +89,9 @@ void vmmc_push(struct vmmcb_record *r) {
  * it is neither freed nor reused until then.
  */
 static void abandon(struct thread *t, struct vmmcb_record *r) {
+    if (r->op == VMMCB_BLOCK) { /* it has a level, and its call has not returned */
+        vmmc_drop_level();
+    }
     if (has_event(r)) {
         if (r == t->own) {
             t->own = NULL;
@@ -130,18 +138,21 @@ int vmmc_on_alternate_stack(void) {
     return sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_ONSTACK);
 }
 
-/*
- * A record for an operation, with room for `data` bytes; NULL if there is no memory. A call that
- * this one does not interrupt, as its frame is below it, was left by siglongjmp.
- */
-__attribute__((noinline)) struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op,
-                                                          size_t data) {
-    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-    while (UNLIKELY(t->current != NULL) && frame >= t->current->frame &&
-           !vmmc_on_alternate_stack()) {
+/* A call whose frame is below this one, or is this one, was left by siglongjmp. */
+void vmmc_abandon_left(struct thread *t, uintptr_t frame) {
+    while (t->current != NULL && frame >= t->current->frame && !vmmc_on_alternate_stack()) {
         struct vmmcb_record *r = t->current;
         t->current = r->outer;
         abandon(t, r);
+    }
+}
+
+/* A record for an operation, with room for `data` bytes; NULL if there is no memory. */
+__attribute__((noinline)) struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op,
+                                                          size_t data) {
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    if (UNLIKELY(t->current != NULL)) {
+        vmmc_abandon_left(t, frame);
     }
     if (UNLIKELY(atomic_load_explicit(&abandoned, memory_order_relaxed) != NULL)) {
         sweep();

@@ -127,9 +127,12 @@ static inline unsigned vmmc_lane(struct thread *t) {
 
 /* call.c */
 struct vmmcb_record *vmmc_begin(struct thread *t, uint32_t op, size_t data);
+/* Abandons the calls of the thread that one with this frame does not interrupt. */
+void vmmc_abandon_left(struct thread *t, uintptr_t frame);
 int vmmc_now(struct thread *t, struct vmmcb_record *r);
 int vmmc_queue(struct thread *t, struct vmmcb_record *r);
 void vmmc_push(struct vmmcb_record *r);
+void vmmc_ring(void);
 int vmmc_end(struct thread *t, struct vmmcb_record *r);
 void vmmc_abandon_all(struct thread *t);
 
@@ -177,11 +180,16 @@ int vmmc_is_completed(const vmmc_async_handle_t *handle);
 
 /* handlers.c */
 int vmmc_start_handlers(void);
-int vmmc_tell_levels(void);
 int vmmc_choose_polling(void);
+/* The running handler is over: levels of blocking that it leaves are the program's. */
+void vmmc_keep_levels(void);
+/* Takes a level of blocking away, if there is one. Reports whether none is left. */
+int vmmc_drop_level(void);
 
 /* poll.c */
-void vmmc_queue_running(struct thread *t, struct vmmcb_record *r);
+/* Runs the handler that Go has given this process, in poll mode; 0: there is none to run. */
+int vmmc_run_given(struct thread *t, uintptr_t frame);
+int vmmc_polls(void);
 /* A thread ends that may have left a handler by siglongjmp. */
 void vmmc_stop_running(struct thread *t);
 

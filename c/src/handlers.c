@@ -6,8 +6,13 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core.h"
+
+#define FUTEX_WAIT 0 /* musl-gcc has not the kernel's headers */
 
 /* Who runs handlers is decided once. */
 enum { UNDECIDED, THREAD, POLLING };
@@ -32,6 +37,7 @@ static int make_thread(void) {
 /* A handler has ended its thread: another one takes its place, and answers for it. */
 static void replace(void *unused) {
     (void)unused;
+    vmmc_keep_levels();
     make_thread();
 }
 
@@ -43,6 +49,7 @@ static void run_one(struct thread *t, struct vmmcb_record *r) {
     t->in_handler = 1;
     f(last, value);
     t->in_handler = 0;
+    vmmc_keep_levels();
 }
 
 static void *run_handlers(void *unused) {
@@ -101,111 +108,128 @@ int vmmc_choose_polling(void) {
     return atomic_load(&mode) == POLLING;
 }
 
-/* Begins a call without arguments; NULL if that fails, with the code in *code. */
-static struct vmmcb_record *begin(uint32_t op, struct thread **t, int *code) {
-    *code = vmmc_ready();
-    if (*code != 0) {
-        return NULL;
-    }
-    *t = vmmc_thread();
-    struct vmmcb_record *r = *t ? vmmc_begin(*t, op, 0) : NULL;
-    if (!r) {
-        *code = vmmc_fail(vmmcErr_NoMem, "change blocking: no memory for a record");
-    }
-    return r;
-}
-
 /*
- * Levels of blocking of the program, not of its handlers, in one word: how many there are, and how
- * many of them Go knows. While no export has had a handler Go need know none. Afterwards it knows
- * one at least, if there is one, so that only the first and the last level enter Go, and never more
- * than there are. A level that Go is being told of is not counted yet: only when Go has it has the
- * running handler returned.
+ * Levels of blocking are one word, which Go's dispatcher loads before each handler: see struct
+ * vmmcb_shared. Neither call enters Go, but for its first one, which joins the node: an Unblock
+ * has Go look again where it waits with a notification, and a Block that finds a handler running
+ * sleeps here.
+ *
+ * A handler has levels of its own, which only it can take away. There is one handler at a time.
  */
-#define LEVELS 0xffffffffu
-#define KNOWN ((uint64_t)1 << 32) /* a level that Go knows */
-#define KNOWN_OF(s) ((s) >> 32 & 0x7fffffff)
-#define HANDLERS ((uint64_t)1 << 63)
-static _Atomic uint64_t levels;
-
-/* Takes or gives back a level in Go. */
-static int tell_go(uint32_t op, uint64_t *left) {
-    struct thread *t;
-    int code;
-    struct vmmcb_record *r = begin(op, &t, &code);
-    if (!r) {
-        return code;
-    }
-    if (op == VMMCB_BLOCK) {
-        vmmc_queue_running(t, r);
-    } else {
-        vmmc_queue(t, r);
-    }
-    *left = r->out[0];
-    return vmmc_end(t, r);
-}
-
-/* An export gets a handler. Levels that Go has not been told of must hold that back. */
-int vmmc_tell_levels(void) {
-    uint64_t s = atomic_fetch_or(&levels, HANDLERS), left;
-    if (s & HANDLERS || (s & LEVELS) == 0) {
-        return 0;
-    }
-    int code = tell_go(VMMCB_BLOCK, &left);
-    s = atomic_load(&levels);
-    while (code == 0 && !atomic_compare_exchange_weak(&levels, &s, s + KNOWN)) {
-        if (KNOWN_OF(s) >= (s & LEVELS)) { /* what was there was given back meanwhile */
-            return tell_go(VMMCB_UNBLOCK, &left);
-        }
-    }
-    return code;
-}
-
-/* Reports whether a level may be added without Go. */
-static int may_count(uint64_t s) {
-    if ((s & LEVELS) == LEVELS) {
-        return 0;
-    }
-    return s & HANDLERS ? KNOWN_OF(s) > 0
-                        : __atomic_load_n(&vmmc_shared->joined, __ATOMIC_ACQUIRE) != 0;
-}
+static _Atomic uint32_t own_levels;
 
 static int in_handler(void) { return vmmc_self && vmmc_self->in_handler; }
 
+/*
+ * Reports by 0 that the library can be used, and has joined its node. A Block that the thread has
+ * left gives its level back first.
+ */
+static int join(uintptr_t frame) {
+    int code = vmmc_ready();
+    if (code == 0 && UNLIKELY(vmmc_self != NULL && vmmc_self->current != NULL)) {
+        vmmc_abandon_left(vmmc_self, frame);
+    }
+    if (code != 0 || LIKELY(__atomic_load_n(&vmmc_shared->joined, __ATOMIC_ACQUIRE) != 0)) {
+        return code;
+    }
+    struct thread *t = vmmc_thread();
+    struct vmmcb_record *r = t ? vmmc_begin(t, VMMCB_SELF, 0) : NULL;
+    if (!r) {
+        return vmmc_fail(vmmcErr_NoMem, "change blocking: no memory for a record");
+    }
+    vmmc_queue(t, r);
+    return vmmc_end(t, r);
+}
+
+void vmmc_keep_levels(void) {
+    uint32_t n = atomic_exchange(&own_levels, 0);
+    if (n != 0) {
+        __atomic_fetch_add(&vmmc_shared->levels, n, __ATOMIC_SEQ_CST);
+    }
+}
+
+int vmmc_drop_level(void) {
+    struct vmmcb_shared *s = vmmc_shared;
+    uint32_t n = __atomic_load_n(&s->levels, __ATOMIC_SEQ_CST);
+    do {
+        if (n == 0) {
+            return 1;
+        }
+    } while (!__atomic_compare_exchange_n(&s->levels, &n, n - 1, 0, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
+    if (n == 1 && __atomic_load_n(&s->pending, __ATOMIC_SEQ_CST) != 0) {
+        vmmc_ring();
+    }
+    return n == 1;
+}
+
+/*
+ * Waits until no handler runs. The record says that the call has a level: one that is left by
+ * siglongjmp or pthread_exit gives it back, when its thread makes its next call or ends.
+ */
+__attribute__((noinline)) static void await_handler(void) {
+    uint32_t *running = &vmmc_shared->running, v;
+    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+    struct thread *t = vmmc_thread();
+    struct vmmcb_record *r = t ? vmmc_begin(t, VMMCB_BLOCK, 0) : NULL;
+    if (!r) {
+        vmmc_drop_level();
+        vmmc_fail(vmmcErr_NoMem, "block notifications: no memory for a record");
+        return;
+    }
+    while ((v = __atomic_load_n(running, __ATOMIC_SEQ_CST)) != VMMCB_IDLE) {
+        struct timespec soon = {0, 500000};
+        /* A handler that Go has given to this process would never run if its only thread waited. */
+        if (vmmc_polls() && vmmc_run_given(t, frame)) {
+            continue;
+        }
+        if (v == VMMCB_RUNNING &&
+            !__atomic_compare_exchange_n(running, &v, VMMCB_AWAITED, 0, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_SEQ_CST)) {
+            continue;
+        }
+        syscall(SYS_futex, running, FUTEX_WAIT, VMMCB_AWAITED, vmmc_polls() ? &soon : NULL, NULL,
+                0);
+    }
+    vmmc_end(t, r);
+}
+
 API void vmmc_BlockNotifications(void) {
-    uint64_t s = atomic_load(&levels), left;
-    if (vmmc_ready() != 0) {
+    if (join((uintptr_t)__builtin_frame_address(0)) != 0) {
         return;
     }
-    if (in_handler()) { /* its levels are its own, and Go counts them */
-        tell_go(VMMCB_BLOCK, &left);
+    if (in_handler()) {
+        atomic_fetch_add(&own_levels, 1);
         return;
     }
-    while (may_count(s)) {
-        if (atomic_compare_exchange_weak(&levels, &s, s + 1)) {
+    struct vmmcb_shared *s = vmmc_shared;
+    uint32_t n = __atomic_load_n(&s->levels, __ATOMIC_SEQ_CST);
+    do {
+        if (n == UINT32_MAX) {
+            vmmc_fail(vmmcErr_NoMem, "block notifications: there are 4,294,967,295 levels");
             return;
         }
-    }
-    if (tell_go(VMMCB_BLOCK, &left) == 0) {
-        atomic_fetch_add(&levels, KNOWN + 1);
+    } while (!__atomic_compare_exchange_n(&s->levels, &n, n + 1, 0, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST));
+    if (UNLIKELY(__atomic_load_n(&s->running, __ATOMIC_SEQ_CST) != VMMCB_IDLE)) {
+        await_handler();
     }
 }
 
 /* Positive: notifications are delivered; 0: a level is left (the manual's section 8, page 55). */
 API int vmmc_UnblockNotifications(void) {
-    uint64_t s = atomic_load(&levels), left;
-    int code = vmmc_ready();
+    int code = join((uintptr_t)__builtin_frame_address(0));
     if (code != 0) {
         return code;
     }
-    while ((s & LEVELS) > 0 && !in_handler()) {
-        uint64_t rest = (s & LEVELS) - 1;
-        int known = KNOWN_OF(s) > rest;
-        if (atomic_compare_exchange_weak(&levels, &s, s - 1 - (known ? KNOWN : 0))) {
-            code = known ? tell_go(VMMCB_UNBLOCK, &left) : 0;
-            return code != 0 ? code : rest == 0;
+    if (in_handler()) {
+        if (atomic_load(&own_levels) == 0) {
+            return vmmc_fail(
+                vmmcErr_NotInHandler,
+                "unblock notifications: notifications stay blocked while a handler runs");
         }
+        atomic_fetch_sub(&own_levels, 1);
+        return 0;
     }
-    code = tell_go(VMMCB_UNBLOCK, &left);
-    return code != 0 ? code : left == 0;
+    return vmmc_drop_level();
 }

@@ -8,14 +8,10 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core.h"
 #include "vmmcx.h"
-
-#define FUTEX_WAIT 0 /* musl-gcc has not the kernel's headers */
 
 static _Atomic(struct vmmcb_record *) job;
 static int job_fd; /* written before job */
@@ -73,13 +69,17 @@ void vmmc_stop_running(struct thread *t) {
     }
     if (t->in_handler) {
         t->in_handler = 0;
+        vmmc_keep_levels();
         vmmc_push(atomic_load(&job));
     }
     atomic_store(&runner, NULL);
 }
 
+/* Reports whether the program runs handlers. */
+int vmmc_polls(void) { return atomic_load(&job) != NULL; }
+
 /* Runs the handler that Go has given, if there is one and no other thread runs it: reports by 1. */
-static int run_given(struct thread *t, uintptr_t frame) {
+int vmmc_run_given(struct thread *t, uintptr_t frame) {
     struct vmmcb_record *r = atomic_load(&job);
     struct thread *none = NULL;
     uint64_t n;
@@ -130,24 +130,5 @@ API int vmmcx_run_handlers(void) {
         return vmmc_fail(vmmcErr_NotInHandler,
                          "run handlers: this is a handler, and one runs at a time");
     }
-    return run_given(t, frame);
-}
-
-/*
- * Queues a record that Go completes only when no handler runs. One that Go has given to this
- * process would never run if its only thread waited here.
- */
-void vmmc_queue_running(struct thread *t, struct vmmcb_record *r) {
-    uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-    if (!atomic_load(&job) || t->in_handler) {
-        vmmc_queue(t, r);
-        return;
-    }
-    vmmc_push(r);
-    while (__atomic_load_n(&r->word, __ATOMIC_ACQUIRE) == VMMCB_PENDING) {
-        struct timespec soon = {0, 500000};
-        if (!run_given(t, frame)) {
-            syscall(SYS_futex, &r->word, FUTEX_WAIT, VMMCB_PENDING, &soon, NULL, 0);
-        }
-    }
+    return vmmc_run_given(t, frame);
 }

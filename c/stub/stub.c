@@ -70,11 +70,9 @@ static struct vmmcb_shared *shared;
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t next_handle = 1, base, last_request;
 static unsigned jobs_in, jobs_out;
-static int blocked, in_handler, left_group;
-static int handler_levels; /* that the running handler has blocked: the program's when it returns */
+static int in_handler, left_group;
 static struct vmmcb_record *waiting; /* imports that wait for an export */
 static struct vmmcb_record *idle;    /* the handlers' thread */
-static struct vmmcb_record *blocking; /* calls that wait for the handler that runs */
 static void *memories[MANY];
 static size_t memory_sizes[MANY];
 
@@ -256,8 +254,31 @@ static void give_import(struct vmmcb_record *r, struct import_entry *i, struct e
     r->out[2] = e->size;
 }
 
+/* No handler runs, or is about to. */
+static void leave_gate(void) {
+    if (__atomic_exchange_n(&shared->running, VMMCB_IDLE, __ATOMIC_SEQ_CST) == VMMCB_AWAITED) {
+        syscall(SYS_futex, &shared->running, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+}
+
+static int blocked(void) { return __atomic_load_n(&shared->levels, __ATOMIC_SEQ_CST) != 0; }
+
+/* Reports whether a handler may begin: see struct vmmcb_shared. Otherwise C writes to `event`. */
+static int enter_gate(void) {
+    do {
+        __atomic_store_n(&shared->running, VMMCB_RUNNING, __ATOMIC_SEQ_CST);
+        if (!blocked()) {
+            __atomic_store_n(&shared->pending, 0, __ATOMIC_SEQ_CST);
+            return 1;
+        }
+        leave_gate();
+        __atomic_store_n(&shared->pending, 1, __ATOMIC_SEQ_CST);
+    } while (!blocked());
+    return 0;
+}
+
 static void give_job(void) {
-    if (idle && !in_handler && blocked == 0 && jobs_out != jobs_in) {
+    if (idle && !in_handler && jobs_out != jobs_in && enter_gate()) {
         struct vmmcb_record *r = idle;
         struct job *j = &jobs[jobs_out++ % MANY];
         idle = NULL;
@@ -632,7 +653,7 @@ static int run(struct vmmcb_record *r) {
         switch (r->op) {
         case VMMCB_UNEXPORT:
             __atomic_fetch_add(&shared->ended, 1, __ATOMIC_SEQ_CST);
-            if (blocked && jobs_in != jobs_out) {
+            if (blocked() && jobs_in != jobs_out) {
                 return vmmcErr_BlockedNotifications;
             }
             for (int k = 0; k < MANY; k++) {
@@ -788,30 +809,6 @@ static int run(struct vmmcb_record *r) {
     case VMMCB_LEAVE:
         left_group = 1;
         return 0;
-    case VMMCB_BLOCK:
-        if (r->in_handler) {
-            handler_levels++;
-            return 0;
-        }
-        blocked++;
-        if (in_handler) { /* until the handler has returned */
-            r->next = blocking;
-            blocking = r;
-            return VMMCB_WOULD_WAIT;
-        }
-        return 0;
-    case VMMCB_UNBLOCK:
-        if (r->in_handler) {
-            if (handler_levels == 0) {
-                return vmmcErr_NotInHandler;
-            }
-            r->out[0] = (uint64_t)handler_levels--;
-            return 0;
-        }
-        blocked -= blocked > 0;
-        r->out[0] = (uint64_t)blocked;
-        give_job();
-        return 0;
     }
     return vmmcErr_BadConfig;
 }
@@ -835,13 +832,7 @@ static void queued(struct vmmcb_record *r) {
     } else if (r->op == VMMCB_HANDLERS) {
         idle = r;
         in_handler = 0;
-        blocked += handler_levels;
-        handler_levels = 0;
-        while (blocking) {
-            struct vmmcb_record *b = blocking;
-            blocking = b->next;
-            finish(b, 0);
-        }
+        leave_gate();
         give_job();
     } else {
         int code = run(r);
@@ -878,6 +869,7 @@ static void *serve(void *unused) {
             list = r->next;
             queued(r);
         }
+        give_job(); /* which a level of blocking may have held back */
         pthread_mutex_unlock(&mu);
     }
     return NULL;

@@ -34,6 +34,9 @@ type path struct {
 var (
 	_ = [1]struct{}{}[C.VMMCB_BOARD_WORDS-wait.Words]
 	_ = [1]struct{}{}[C.VMMCB_LANES-shm.Lanes]
+	_ = [1]struct{}{}[C.VMMCB_IDLE-link.GateIdle]
+	_ = [1]struct{}{}[C.VMMCB_RUNNING-link.GateRunning]
+	_ = [1]struct{}{}[C.VMMCB_AWAITED-link.GateAwaited]
 	_ = [1]struct{}{}[C.VMMCB_COUNTERS-shm.ShardCounters]
 	_ = [1]struct{}{}[C.VMMCB_MESSAGES-shmlayout.Messages]
 	_ = [1]struct{}{}[C.VMMCB_BYTES-shmlayout.Bytes]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/vmmc-go/vmmc"
 	"github.com/vmmc-go/vmmc/group"
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/semaphore"
 	"github.com/vmmc-go/vmmc/internal/timeout"
 	"github.com/vmmc-go/vmmc/manual"
@@ -29,6 +30,8 @@ type library struct {
 
 	mu   sync.Mutex
 	node *vmmc.Process // nil until a call has joined the node. Guarded by mu.
+
+	joined atomic.Pointer[vmmc.Process] // node, for goroutines that must not wait for mu
 
 	// The right to join the group, which may wait for other programs. The time limit of a call that
 	// waits for it holds.
@@ -73,6 +76,7 @@ func (l *library) serve() error {
 				return // the descriptor was closed by the program: its calls wait for ever
 			}
 			l.take()
+			l.lookAtGate()
 		}
 	}()
 	return nil
@@ -190,6 +194,25 @@ func (l *library) handler(function C.uint64_t) func(vmmc.Notification) {
 	}
 }
 
+// lookAtGate has the dispatcher of handlers go on that waits for the end of blocking. If a level comes
+// after the look at levels, its end finds pending as it was, and writes to the queue again.
+func (l *library) lookAtGate() {
+	pending := atomic.LoadUint32((*uint32)(unsafe.Pointer(&l.shared.pending)))
+	levels := atomic.LoadUint32((*uint32)(unsafe.Pointer(&l.shared.levels)))
+	if p := l.joined.Load(); p != nil && pending != 0 && levels == 0 {
+		link.ProcessesOutside.GateOpened(p)
+	}
+}
+
+// gate is how C blocks handlers without a call of Go.
+func (l *library) gate() *link.Gate {
+	return &link.Gate{
+		Levels:  (*atomic.Uint32)(unsafe.Pointer(&l.shared.levels)),
+		Running: (*atomic.Uint32)(unsafe.Pointer(&l.shared.running)),
+		Pending: (*atomic.Uint32)(unsafe.Pointer(&l.shared.pending)),
+	}
+}
+
 // process is this process's membership of the node, which the first call makes.
 func (l *library) process(ctx context.Context) (*vmmc.Process, error) {
 	l.mu.Lock()
@@ -204,6 +227,8 @@ func (l *library) process(ctx context.Context) (*vmmc.Process, error) {
 		return nil, err
 	}
 	l.node = p
+	link.ProcessesOutside.SetGate(p, l.gate())
+	l.joined.Store(p)
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&l.shared.joined)), 1)
 	return p, nil
 }
@@ -293,13 +318,6 @@ func (l *library) run(ctx context.Context, r *record) error {
 		return l.onGroup(ctx, p, r)
 	case C.VMMCB_EVENT:
 		return l.nextEvent(ctx, p, r)
-	case C.VMMCB_BLOCK:
-		p.BlockNotifications()
-		return nil
-	case C.VMMCB_UNBLOCK:
-		left, err := p.UnblockNotifications()
-		r.out[0] = C.uint64_t(left)
-		return err
 	}
 	return &vmmc.Error{
 		Op: "call vmmc", Code: vmmc.ErrBadConfig,

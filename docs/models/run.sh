@@ -62,6 +62,13 @@ check ok sleep -DR=1
 check ok sleep -DSLOTS=2 -DR=1
 for flag in ENTRY_LATE COUNT_LATE LOAD_EARLY SHARED; do check broken sleep -D$flag; done
 
+check ok gate
+check ok gate -DLEVEL
+check ok gate -DLEAVE
+check ok gate -DLEAVE -DLEVEL -DR=1
+for flag in LEVELS_FIRST RUNNING_FIRST PENDING_LATE PENDING_FIRST CLEAR_OUTSIDE WAKE_ONE PLAIN_LEAVE; do check broken gate -D$flag; done
+check broken gate -DLEAVE -DKEEP_LEVEL
+
 check ok notes
 check ok notes -DNI=1 -DM=3 -DOTHER
 check ok notes -DOTHER -DM=1

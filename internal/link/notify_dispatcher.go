@@ -28,6 +28,7 @@ type dispatcher struct {
 	handlerRunning bool
 	// The ring poller has links, whose notifications may be in no job.
 	ringsPolled bool
+	gate        *Gate // nil: only blockDepth decides. Set before the first notification.
 	// Blocks made by the running handler. Only its goroutine stores it.
 	handlerBlocks int
 	goroutineID   uint64
@@ -224,17 +225,20 @@ func (q *dispatcher) run() {
 		q.runJob(&j)
 		runningHandlers.Add(-1)
 		q.mu.Lock()
+		q.gate.leave()
 		q.handlerDone()
 	}
 }
 
-// nextJob waits for the next job. The caller holds mu. After notifications it polls for a while,
-// runs their handlers itself, and then sleeps on their rings.
+// nextJob waits for the next job, and enters the gate for it. The caller holds mu. After notifications
+// it polls for a while, runs their handlers itself, and then sleeps on their rings.
 func (q *dispatcher) nextJob() (j job, ok bool) {
 	for !q.closed {
 		switch {
 		case q.creditsFirst():
 			q.unlocked(func() bool { q.flushCredits(); return true })
+		case q.blockDepth == 0 && len(q.jobs) > 0 && !q.gate.enter():
+			q.awaitGate()
 		case q.blockDepth == 0 && len(q.jobs) > 0:
 			q.rings.enqueue(q)
 			j = q.jobs[0]
@@ -413,7 +417,7 @@ func (e *Engine) Unblock() (remaining int, err error) {
 func (e *Engine) Blocked() bool {
 	e.dispatcher.mu.Lock()
 	defer e.dispatcher.mu.Unlock()
-	return e.dispatcher.blockDepth > 0
+	return e.dispatcher.blockDepth > 0 || !e.dispatcher.gate.open()
 }
 
 // HasQueued reports whether notifications of an export are queued whose import has ended, which

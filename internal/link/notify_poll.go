@@ -151,6 +151,10 @@ func (w *ringPoller) enqueue(q *dispatcher) {
 
 // serve runs the handler of the notification that is there, if it is the next one.
 func (w *ringPoller) serve(q *dispatcher, s *ringSlot) {
+	if !q.gate.enter() { // it stays where it is: a job ends this polling, and waits for the gate
+		q.enqueue(s.responder)
+		return
+	}
 	n, head, more, ok := s.responder.nextPolled()
 	if ok {
 		runningHandlers.Add(1)
@@ -163,6 +167,7 @@ func (w *ringPoller) serve(q *dispatcher, s *ringSlot) {
 			head = s.head + 1 // do not find one again that cannot run yet
 		}
 	}
+	q.gate.leave()
 	s.moveTo(head)
 	if more {
 		q.enqueue(s.responder)

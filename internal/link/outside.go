@@ -71,6 +71,9 @@ var ProcessesOutside struct {
 	// Events has add called with each vmmc.Event from now on, when it happens: add neither waits nor
 	// calls the library.
 	Events func(process any, add func(event any))
+	// SetGate is [Engine.SetGate], and GateOpened [Engine.GateOpened].
+	SetGate    func(process any, g *Gate)
+	GateOpened func(process any)
 }
 
 // ExportsOutside is how cmd/libvmmc reaches the end of data of an export of package vmmc. Package

@@ -1,6 +1,7 @@
 package unix
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,12 @@ func SleepOn(w *atomic.Uint32, old uint32, patience time.Duration) error {
 // Rouse wakes one that sleeps on the word.
 func Rouse(w *atomic.Uint32) {
 	_, _, _ = sys.RawSyscall6(sys.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, 1, 0, 0, 0)
+	runtime.KeepAlive(w)
+}
+
+// RouseAll wakes all that sleep on the word.
+func RouseAll(w *atomic.Uint32) {
+	_, _, _ = sys.RawSyscall6(sys.SYS_FUTEX, uintptr(unsafe.Pointer(w)), futexWake, math.MaxInt32, 0, 0, 0)
 	runtime.KeepAlive(w)
 }
 

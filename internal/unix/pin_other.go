@@ -18,6 +18,7 @@ func Leave() (from, to int)         { return 0, 0 }
 
 func SleepOn(*atomic.Uint32, uint32, time.Duration) error { return ErrUnsupported }
 func Rouse(*atomic.Uint32)                                {}
+func RouseAll(*atomic.Uint32)                             {}
 func (*WordSet) Clear()                                   {}
 func (*WordSet) Add(*atomic.Uint32, uint32)               {}
 func (*WordSet) Moved(int) bool                           { return false }

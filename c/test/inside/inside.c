@@ -63,7 +63,26 @@ static void count_handled(int32 *at, int32 value) {
     handled++;
 }
 
-/* Levels of blocking that change nothing for a handler enter Go not once. */
+static void await_handled(int n) {
+    for (int i = 0; handled < n && i < 60000; i++) {
+        usleep(1000);
+    }
+    CHECK(handled == n);
+}
+
+/* An export with a handler, and its import by this process. */
+static struct both with_handler(vmmc_callback_t f, int id) {
+    struct both h = {.n = 1024, .buf = vmmcx_alloc(4096)};
+    WANT(vmmc_ExportRecvBuf(h.buf, h.n, (uint32)id, f, BUF_READWRITE, 0, &h.ex), 0);
+    import_own(&h, id);
+    return h;
+}
+
+static uint32_t levels_now(void) {
+    return __atomic_load_n(&vmmc_shared->levels, __ATOMIC_SEQ_CST);
+}
+
+/* Block and Unblock enter Go not once. A level holds back handlers, of a later export too. */
 static void levels(void) {
     vmmc_MyNode();
     uint32_t before = entries();
@@ -74,43 +93,223 @@ static void levels(void) {
         WANT(vmmc_UnblockNotifications(), 0);
     }
     CHECK(entries() == before);
-    /* The level that is left holds back the handler of a later export. */
-    struct both h = {.n = 1024, .buf = vmmcx_alloc(4096)};
     int32 v = 1;
-    WANT(vmmc_ExportRecvBuf(h.buf, h.n, 20, count_handled, BUF_READWRITE, 0, &h.ex), 0);
-    import_own(&h, 20);
+    struct both h = with_handler(count_handled, 20);
     WANT(vmmc_SendDataNotify(&v, h.proxy, 1), 0);
     usleep(20000);
     CHECK(handled == 0);
     before = entries();
     vmmc_BlockNotifications();
     WANT(vmmc_UnblockNotifications(), 0);
-    CHECK(entries() == before && handled == 0);
+    CHECK(handled == 0);
     CHECK(vmmc_UnblockNotifications() > 0);
-    for (int i = 0; handled == 0 && i < 10000; i++) {
-        usleep(1000);
-    }
-    CHECK(handled == 1);
     CHECK(vmmc_UnblockNotifications() > 0); /* there is none to take */
-    /* Blocked again, and the one that Go knows is the last to be given back. */
-    vmmc_BlockNotifications();
+    CHECK(entries() == before);
+    await_handled(1);
+    /* The first level and the last, after a handler has run. The handlers' thread may still tell Go
+       that it has returned. */
+    while (__atomic_load_n(&vmmc_shared->running, __ATOMIC_SEQ_CST) != VMMCB_IDLE) {
+        sched_yield();
+    }
     before = entries();
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 1000; i++) {
         vmmc_BlockNotifications();
+        CHECK(vmmc_UnblockNotifications() > 0);
     }
+    CHECK(entries() == before);
+    vmmc_BlockNotifications();
     WANT(vmmc_SendDataNotify(&v, h.proxy, 1), 0);
-    for (int i = 0; i < 5; i++) {
-        WANT(vmmc_UnblockNotifications(), 0);
-    }
     usleep(20000);
-    CHECK(entries() <= before + 2 && handled == 1); /* the send's */
+    CHECK(handled == 1);
+    WANT(vmmc_UnexportRecvBuf(h.ex), vmmcErr_BlockedNotifications);
     CHECK(vmmc_UnblockNotifications() > 0);
-    for (int i = 0; handled == 1 && i < 10000; i++) {
-        usleep(1000);
-    }
-    CHECK(handled == 2);
+    await_handled(2);
     WANT(vmmc_UnimportRecvBuf(h.im), 0);
     WANT(vmmc_UnexportRecvBuf(h.ex), 0);
+}
+
+static _Atomic int handler_may_return, in_a_handler, blocks_left;
+
+static void slow_handler(int32 *at, int32 value) {
+    (void)at;
+    (void)value;
+    in_a_handler = 1;
+    while (!handler_may_return) {
+        usleep(100);
+    }
+    in_a_handler = 0;
+    handled++;
+}
+
+/* Lets the handler return when a Block waits for it. */
+static void *release_handler(void *unused) {
+    (void)unused;
+    while (__atomic_load_n(&vmmc_shared->running, __ATOMIC_SEQ_CST) != VMMCB_AWAITED) {
+        usleep(100);
+    }
+    handler_may_return = 1;
+    return NULL;
+}
+
+static void *block_and_unblock(void *unused) {
+    (void)unused;
+    vmmc_BlockNotifications();
+    CHECK(in_a_handler == 0);
+    CHECK(vmmc_UnblockNotifications() >= 0);
+    return NULL;
+}
+
+static sigjmp_buf out_of_block;
+
+static void leave_block(int sig) {
+    (void)sig;
+    CHECK(vmmc_self->current && vmmc_self->current->op == VMMCB_BLOCK && levels_now() == 1);
+    siglongjmp(out_of_block, 1);
+}
+
+static void end_in_block(int sig) {
+    (void)sig;
+    CHECK(vmmc_self->current && vmmc_self->current->op == VMMCB_BLOCK);
+    pthread_exit(NULL);
+}
+
+static void *block_for_ever(void *unused) {
+    (void)unused;
+    vmmc_BlockNotifications();
+    return NULL;
+}
+
+static void start_handler(struct both *h) {
+    int32 v = 1;
+    handler_may_return = 0;
+    WANT(vmmc_SendDataNotify(&v, h->proxy, 1), 0);
+    while (!in_a_handler) {
+        usleep(100);
+    }
+}
+
+static void await_sleep_in_block(void) {
+    while (__atomic_load_n(&vmmc_shared->running, __ATOMIC_SEQ_CST) != VMMCB_AWAITED) {
+        usleep(100);
+    }
+}
+
+/* A Block waits for the handler that runs. One that is left meanwhile leaves no level behind. */
+static void levels_wait(void) {
+    pthread_t t, beside[4];
+    struct both h = with_handler(slow_handler, 21);
+    for (int i = 1; i <= 20; i++) {
+        start_handler(&h);
+        CHECK(pthread_create(&t, NULL, release_handler, NULL) == 0);
+        for (int k = 0; k < 4; k++) {
+            CHECK(pthread_create(&beside[k], NULL, block_and_unblock, NULL) == 0);
+        }
+        vmmc_BlockNotifications();
+        CHECK(in_a_handler == 0 && handled == i);
+        CHECK(vmmc_UnblockNotifications() >= 0);
+        for (int k = 0; k < 4; k++) {
+            pthread_join(beside[k], NULL);
+        }
+        pthread_join(t, NULL);
+        CHECK(levels_now() == 0);
+    }
+    signal(SIGALRM, leave_block);
+    start_handler(&h);
+    if (sigsetjmp(out_of_block, 1) == 0) {
+        struct itimerval soon = {{0, 0}, {0, 50000}};
+        setitimer(ITIMER_REAL, &soon, NULL);
+        vmmc_BlockNotifications();
+        CHECK(0);
+    }
+    CHECK(vmmc_UnblockNotifications() > 0); /* there is none to take */
+    CHECK(levels_now() == 0 && in_a_handler == 1);
+    signal(SIGUSR1, end_in_block);
+    CHECK(pthread_create(&t, NULL, block_for_ever, NULL) == 0);
+    await_sleep_in_block();
+    while (levels_now() == 0) {
+        usleep(100);
+    }
+    usleep(20000); /* in the kernel */
+    pthread_kill(t, SIGUSR1);
+    pthread_join(t, NULL);
+    CHECK(levels_now() == 0 && in_a_handler == 1);
+    handler_may_return = 1;
+    await_handled(21);
+    start_handler(&h);
+    handler_may_return = 1;
+    await_handled(22);
+}
+
+/*
+ * Threads block and unblock while notifications come without a pause: no handler runs while one has
+ * a level, and none is forgotten.
+ */
+static int32 blocked_state; /* only handlers, and threads with a level, change it and read it */
+
+static void change_state(int32 *at, int32 value) {
+    (void)at;
+    (void)value;
+    int32 v = ++blocked_state;
+    sched_yield();
+    CHECK(blocked_state == v);
+    handled++;
+    if (value % 7 == 0) { /* levels that it leaves are the program's */
+        vmmc_BlockNotifications();
+        blocks_left++;
+    }
+}
+
+static void *block_often(void *times) {
+    for (int i = 0; i < *(int *)times; i++) {
+        vmmc_BlockNotifications();
+        int32 v = __atomic_load_n(&blocked_state, __ATOMIC_RELAXED);
+        if (i % 16 == 0) {
+            sched_yield();
+        }
+        CHECK(__atomic_load_n(&blocked_state, __ATOMIC_RELAXED) == v);
+        CHECK(vmmc_UnblockNotifications() >= 0);
+    }
+    return NULL;
+}
+
+/* Takes away what handlers have left. */
+static void *unblock_often(void *unused) {
+    (void)unused;
+    while (!over) {
+        int n = blocks_left;
+        while (n > 0 && __atomic_load_n(&vmmc_shared->running, __ATOMIC_SEQ_CST) != VMMCB_IDLE) {
+            sched_yield(); /* the levels are the program's when the handler has returned */
+        }
+        if (n > 0 && atomic_compare_exchange_strong(&blocks_left, &n, n - 1)) {
+            CHECK(vmmc_UnblockNotifications() >= 0);
+        } else {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void levels_storm(int times) {
+    pthread_t t[3], u;
+    struct both h = with_handler(change_state, 22);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_create(&t[i], NULL, block_often, &times) == 0);
+    }
+    CHECK(pthread_create(&u, NULL, unblock_often, NULL) == 0);
+    int32 n = times / 10;
+    for (int32 v = 1; v <= n; v++) {
+        WANT(vmmc_SendDataNotify(&v, h.proxy, 1), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(t[i], NULL);
+    }
+    await_handled(n);
+    while (blocks_left > 0) {
+        sched_yield();
+    }
+    over = 1;
+    pthread_join(u, NULL);
+    CHECK(levels_now() == 0);
 }
 
 /*
@@ -841,6 +1040,10 @@ int main(int argc, char **argv) {
         ends_closing(atoi(a2));
     } else if (strcmp(name, "ends-of-another") == 0) {
         ends_of_another();
+    } else if (strcmp(name, "levels-wait") == 0) {
+        levels_wait();
+    } else if (strcmp(name, "levels-storm") == 0) {
+        levels_storm(atoi(a2));
     } else if (strcmp(name, "events-left") == 0) {
         events_left();
     } else if (strcmp(name, "levels") == 0) {
