@@ -42,6 +42,14 @@ func (l *library) runMPI(ctx context.Context, r *record) error {
 		return fmt.Errorf("MPI call %d has %d bytes of arguments, want %d: libmpi_abi and libvmmc-go do not fit",
 			r.in[0], len(given), n*8)
 	}
+	if r.in[0] == C.UINT32_MAX {
+		if ctx == ended {
+			return vmmc.ErrCanceled // It may wait.
+		}
+		err := mpiEnv().Exit()
+		r.out[0], r.out[1] = 0, C.uint64_t(ending.Load())
+		return err
+	}
 	// They are aligned. A call that waits gets a copy, as it may go on when its thread has left it.
 	args := mpiabi.Args(unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(given))), n))
 	if ctx != ended {

@@ -111,9 +111,19 @@ func (e *Env) flushBuffer() error {
 	return e.world.c.BufferAttach(n)
 }
 
-// bufferedSender sends a copy, so it is over at once.
-func (e *Env) bufferedSender(c *mpi.Comm, buf []byte, dest, tag int) (*mpi.Request, error) {
-	e.buffer.mu.RLock()
-	defer e.buffer.mu.RUnlock()
-	return &mpi.Request{}, mpi.Bsend(c, buf, dest, tag)
+// bufferedSender sends a copy, so it is over at once. The buffer of the communicator comes first.
+func (e *Env) bufferedSender(of *comm) sender {
+	return func(c *mpi.Comm, buf []byte, dest, tag int) (*mpi.Request, error) {
+		if ok, err := of.buffer.send(c, buf, dest, tag); ok {
+			return &mpi.Request{}, err
+		}
+		for _, s := range e.sessionsOf(of) {
+			if ok, err := s.buffer.send(c, buf, dest, tag); ok {
+				return &mpi.Request{}, err
+			}
+		}
+		e.buffer.mu.RLock()
+		defer e.buffer.mu.RUnlock()
+		return &mpi.Request{}, mpi.Bsend(c, buf, dest, tag)
+	}
 }

@@ -91,8 +91,8 @@ func (e *Env) run(a *arguments) (err error) {
 	if en.f == nil {
 		return fail("", errUnsupp, "this library does not have the call yet")
 	}
-	if phase := e.phase.Load(); phase != phaseRunning && !en.always {
-		return errNotRunning(phase)
+	if !en.always && !e.usable() {
+		return errNotRunning(e.phase.Load())
 	}
 	defer func() {
 		if r := recover(); r != nil {

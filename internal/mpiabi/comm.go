@@ -65,15 +65,17 @@ func (e *Env) newTopology(a *arguments, i int, create func(c *comm) (*mpi.Comm, 
 	if err != nil || made == nil {
 		return err
 	}
-	return a.setHandle(i, e.addComm(made, t, Handle(c.handler.Load())))
+	n := e.addComm(made, t, Handle(c.handler.Load()))
+	n.groups = c.groups
+	return a.setHandle(i, n.h)
 }
 
 // addComm gives a new communicator a handle. t may be nil.
-func (e *Env) addComm(made *mpi.Comm, t *topology, handler Handle) Handle {
+func (e *Env) addComm(made *mpi.Comm, t *topology, handler Handle) *comm {
 	n := &comm{c: made, topology: t, hidden: made.Shadow()}
 	n.handler.Store(uint64(handler))
 	n.h = e.handles.add(n)
-	return n.h
+	return n
 }
 
 // dupComm makes a communicator with the attributes of the one of argument 0. If a copy function fails there
@@ -135,6 +137,8 @@ type comm struct {
 
 	hidden     *mpi.Comm     // of the same ranks, for nonblocking collectives
 	persistent atomic.Uint32 // the tag of the last persistent neighbourhood collective
+	buffer     ownBuffer
+	groups     bool // It was made of groups, or of such a one: the buffers of sessions serve it.
 
 	queueMu sync.Mutex
 	queue   chan struct{} // Guarded by queueMu. Closed when the last nonblocking collective is over; nil: there was none.
@@ -161,7 +165,9 @@ func (c *comm) describe() string {
 func (e *Env) comm(a *arguments, i int) (*comm, error) {
 	h := a.Handle(i)
 	switch {
-	case e.phase.Load() != phaseRunning:
+	case e.phase.Load() != phaseRunning && h < firstDynamic && h != commNull:
+		return nil, fail(a.name(i), errComm, "it is a communicator of MPI_Init, which the program has not called, or has ended")
+	case !e.usable():
 	case h == commWorld:
 		return &e.world, nil
 	case h == commSelf:

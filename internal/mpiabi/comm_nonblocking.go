@@ -38,7 +38,7 @@ func (e *Env) beginDup(a *arguments, i int) error {
 		grid.Comm = c.hidden
 		t = &topology{kind: topologyCart, cart: &grid}
 	}
-	n := &comm{h: e.handles.add(&unfinished{})}
+	n := &comm{h: e.handles.add(&unfinished{}), groups: c.groups}
 	n.handler.Store(c.handler.Load())
 	part, over, err := e.later(c, func() (err error) {
 		n.c, n.topology, err = t.dup(e.ctx, c.hidden)

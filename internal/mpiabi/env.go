@@ -39,11 +39,14 @@ type Env struct {
 	stop context.CancelFunc
 
 	initMu sync.Mutex // Held by Init and Finalize.
-	phase  atomic.Int32
-	ended  sync.Once // abort
-	world  comm
-	self   comm
-	noFile noFile
+	// job reports whether the job has begun, and not ended. Guarded by initMu.
+	job      bool
+	sessions atomic.Int32 // that are open
+	phase    atomic.Int32
+	ended    sync.Once // abort
+	world    comm
+	self     comm
+	noFile   noFile
 
 	parentMu   sync.Mutex
 	parentComm Handle // Guarded by parentMu. 0: the program has not asked for it.
@@ -103,7 +106,7 @@ const failedGrace = 200 * time.Millisecond
 
 // rankFailed ends the job when a rank is gone, unless the program handles errors itself.
 func (e *Env) rankFailed(rank int, err error) {
-	if !fatal(Handle(e.world.handler.Load())) {
+	if !fatal(Handle(e.world.handler.Load())) || e.phase.Load() != phaseRunning && e.sessions.Load() > 0 {
 		return
 	}
 	time.Sleep(failedGrace)
@@ -120,6 +123,21 @@ func (e *Env) begin() error {
 	case phaseFinalized:
 		return fail("", errOther, "MPI is finalized: it cannot begin again")
 	}
+	if err := e.beginJob(); err != nil {
+		return err
+	}
+	e.phase.Store(phaseRunning)
+	return nil
+}
+
+// beginJob begins the job, unless it has begun. The caller holds initMu.
+func (e *Env) beginJob() error {
+	switch {
+	case e.job:
+		return nil
+	case e.ctx.Err() != nil:
+		return fail("", errOther, "the job of this program has ended: it cannot begin again")
+	}
 	c, err := e.config.Init(e.ctx, e.rankFailed)
 	if err != nil {
 		return err
@@ -130,7 +148,7 @@ func (e *Env) begin() error {
 		return err
 	}
 	e.commAttributes.appnum = int32(c.AppNum())
-	e.phase.Store(phaseRunning)
+	e.job = true
 	return nil
 }
 
@@ -147,13 +165,38 @@ func (e *Env) end() error {
 			return err
 		}
 	}
+	if e.sessions.Load() == 0 {
+		if err := e.endJob(); err != nil {
+			return err
+		}
+	}
+	e.phase.Store(phaseFinalized)
+	return nil
+}
+
+// endJob ends the job when all its ranks do. The caller holds initMu.
+func (e *Env) endJob() error {
 	if err := e.world.c.Finalize(e.ctx); err != nil {
 		return err
 	}
-	e.phase.Store(phaseFinalized)
+	e.job = false
 	e.stop()
 	return nil
 }
+
+// Exit ends a job that sessions have begun, when the program ends. If a session is open, or MPI_Finalize is due,
+// the program has failed, and other ranks learn so.
+func (e *Env) Exit() error {
+	e.initMu.Lock()
+	defer e.initMu.Unlock()
+	if !e.job || e.sessions.Load() > 0 || e.phase.Load() == phaseRunning {
+		return nil
+	}
+	return e.endJob()
+}
+
+// usable reports whether calls are legal that are not so before MPI_Init and after MPI_Finalize.
+func (e *Env) usable() bool { return e.phase.Load() == phaseRunning || e.sessions.Load() > 0 }
 
 func errNotRunning(phase int32) error {
 	if phase == phaseFinalized {

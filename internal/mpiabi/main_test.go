@@ -69,6 +69,20 @@ func job(t testing.TB, size int) []*rank {
 // jobOn is job on a node that other jobs use, too.
 func jobOn(t testing.TB, node *vmmctest.Node, size int) []*rank {
 	t.Helper()
+	rs := ranksOn(t, node, size, func(r *rank) { r.must("MPI_Finalize") })
+	each(rs, func(_ int, r *rank) {
+		r.must("MPI_Init", 0, 0)
+		r.world.handler.Store(uint64(errorsReturn))
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return rs
+}
+
+// ranksOn makes the ranks of a job that have not begun MPI. end ends it.
+func ranksOn(t testing.TB, node *vmmctest.Node, size int, end func(r *rank)) []*rank {
+	t.Helper()
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	t.Setenv(nodeproto.GroupEnv, fmt.Sprintf("1:%s:%s*%d", hex.EncodeToString(id), node.Name(), size))
@@ -88,18 +102,11 @@ func jobOn(t testing.TB, node *vmmctest.Node, size int) []*rank {
 			return mpi.Init(ctx, mpi.WithGroup(ps[i], gs[i]))
 		}
 	}
-	each(rs, func(_ int, r *rank) {
-		r.must("MPI_Init", 0, 0)
-		r.world.handler.Store(uint64(errorsReturn))
-	})
-	if t.Failed() {
-		t.FailNow()
-	}
 	t.Cleanup(func() {
 		if t.Failed() { // Others may wait for ever.
 			return
 		}
-		each(rs, func(_ int, r *rank) { r.must("MPI_Finalize") })
+		each(rs, func(_ int, r *rank) { end(r) })
 		for _, g := range gs {
 			if err := g.Leave(ctx); err != nil {
 				t.Error(err)

@@ -5,22 +5,22 @@ import "github.com/vmmc-go/vmmc/mpi"
 // Chapter "Point-to-Point Communication": sends and receives that need not be over, and persistent ones.
 
 func init() {
-	standard := func(*Env) sender { return mpi.Isend[byte] }
-	synchronous := func(*Env) sender { return mpi.Issend[byte] }
-	buffered := func(e *Env) sender { return e.bufferedSender }
-	for _, mode := range []struct {
+	standard := func(*Env, *comm) sender { return mpi.Isend[byte] }
+	synchronous := func(*Env, *comm) sender { return mpi.Issend[byte] }
+	buffered := (*Env).bufferedSender
+	for _, m := range []struct {
 		begin, persistent, blocking string
-		f                           func(e *Env) sender
+		f                           mode
 	}{
 		{"MPI_Isend", "MPI_Send_init", "", standard},
 		{"MPI_Irsend", "MPI_Rsend_init", "MPI_Rsend", standard},
 		{"MPI_Issend", "MPI_Ssend_init", "MPI_Ssend", synchronous},
 		{"MPI_Ibsend", "MPI_Bsend_init", "MPI_Bsend", buffered},
 	} {
-		register(mode.begin, func(e *Env, a *arguments) error { return e.isend(a, mode.f(e)) })
-		register(mode.persistent, func(e *Env, a *arguments) error { return e.sendInit(a, mode.f(e)) })
-		if mode.blocking != "" {
-			register(mode.blocking, func(e *Env, a *arguments) error { return e.sendBy(a, mode.f(e)) })
+		register(m.begin, func(e *Env, a *arguments) error { return e.isend(a, m.f) })
+		register(m.persistent, func(e *Env, a *arguments) error { return e.sendInit(a, m.f) })
+		if m.blocking != "" {
+			register(m.blocking, func(e *Env, a *arguments) error { return e.sendBy(a, m.f) })
 		}
 	}
 	register("MPI_Irecv", irecv)
@@ -33,6 +33,9 @@ func init() {
 
 // sender is mpi.Isend and its kin.
 type sender func(c *mpi.Comm, buf []byte, dest, tag int) (*mpi.Request, error)
+
+// mode is how messages of a communicator are sent.
+type mode func(e *Env, c *comm) sender
 
 // packed are the bytes of the items without gaps: a copy if they have any.
 func (it items) packed() ([]byte, error) {
@@ -84,7 +87,7 @@ func (e *Env) outgoing(a *arguments) (*comm, items, error) {
 }
 
 // sendBy sends, and waits until it is over.
-func (e *Env) sendBy(a *arguments, f sender) error {
+func (e *Env) sendBy(a *arguments, f mode) error {
 	c, it, err := e.outgoing(a)
 	if err != nil {
 		return err
@@ -93,7 +96,7 @@ func (e *Env) sendBy(a *arguments, f sender) error {
 	if err != nil {
 		return err
 	}
-	r, err := f(c.c, buf, a.Int(3), a.Int(4))
+	r, err := f(e, c)(c.c, buf, a.Int(3), a.Int(4))
 	if err != nil {
 		return err
 	}
@@ -101,7 +104,7 @@ func (e *Env) sendBy(a *arguments, f sender) error {
 	return err
 }
 
-func (e *Env) isend(a *arguments, f sender) error {
+func (e *Env) isend(a *arguments, f mode) error {
 	c, it, err := e.outgoing(a)
 	if err != nil {
 		return err
@@ -113,7 +116,7 @@ func (e *Env) isend(a *arguments, f sender) error {
 	if err != nil {
 		return err
 	}
-	r, err := f(c.c, buf, a.Int(3), a.Int(4))
+	r, err := f(e, c)(c.c, buf, a.Int(3), a.Int(4))
 	if err != nil {
 		return err
 	}
@@ -137,7 +140,7 @@ func irecv(e *Env, a *arguments) error {
 }
 
 // sendInit makes a persistent send. Items with gaps are packed at each start.
-func (e *Env) sendInit(a *arguments, f sender) error {
+func (e *Env) sendInit(a *arguments, f mode) error {
 	c, it, err := e.outgoing(a)
 	if err != nil {
 		return err
@@ -152,7 +155,7 @@ func (e *Env) sendInit(a *arguments, f sender) error {
 		if err != nil {
 			return nil, err
 		}
-		r, err := f(c.c, buf, dest, tag)
+		r, err := f(e, c)(c.c, buf, dest, tag)
 		return []*mpi.Request{r}, err
 	}}))
 }

@@ -79,7 +79,7 @@ func (e *Env) parent() Handle {
 		return commNull
 	}
 	if e.parentComm == 0 {
-		e.parentComm = e.addComm(c, nil, errorsAreFatal)
+		e.parentComm = e.addComm(c, nil, errorsAreFatal).h
 	}
 	return e.parentComm
 }
@@ -143,7 +143,7 @@ func (e *Env) meet(a *arguments, f func(c *mpi.Comm, ctx context.Context, port s
 	if err != nil {
 		return err
 	}
-	return a.setHandle(4, e.addComm(made, nil, Handle(c.handler.Load())))
+	return a.setHandle(4, e.addComm(made, nil, Handle(c.handler.Load())).h)
 }
 
 // named is a call with the name of a service, an info object, and a port.
@@ -175,7 +175,7 @@ func join(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	return a.setHandle(1, e.addComm(made, nil, Handle(e.self.handler.Load())))
+	return a.setHandle(1, e.addComm(made, nil, Handle(e.self.handler.Load())).h)
 }
 
 // words are the strings of an array that NULL ends. The array is MPI_ARGV_NULL, or at an address that argument i
@@ -312,7 +312,7 @@ func (e *Env) spawn(a *arguments, root int, read func() ([]mpi.Command, error)) 
 			return err
 		}
 	}
-	return a.setHandle(root+2, e.addComm(made, nil, Handle(c.handler.Load())))
+	return a.setHandle(root+2, e.addComm(made, nil, Handle(c.handler.Load())).h)
 }
 
 // spawnCodes stores why programs have not started: those that were ended as another one could not be started

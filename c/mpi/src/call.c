@@ -1,9 +1,16 @@
 /* The way of a call into Go. */
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "core.h"
 #include "vmmc.h"
+
+static atomic_flag has_called = ATOMIC_FLAG_INIT;
+
+/* Sessions do not end the job: the program may begin another one. */
+static void end_job(void) { mpi_call(MPI_CALL_EXIT, "exit", NULL, 0); }
 
 /*
  * The arguments are copied into the record: the thread may leave the call by siglongjmp, and its
@@ -11,6 +18,9 @@
  * process ends as MPI_ERRORS_ARE_FATAL would have it.
  */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n) {
+    if (!atomic_flag_test_and_set(&has_called)) {
+        atexit(end_job);
+    }
     struct vmmcp_call c = {.op = VMMCB_MPI,
                            .now = VMMCP_TRY,
                            .in = {number, n},

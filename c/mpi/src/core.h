@@ -22,4 +22,7 @@
 /* Has Go execute a call, and returns its return code. The number is that of calls.txt. */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n);
 
+/* The number of the call by which the program's end ends the job that sessions have begun. */
+#define MPI_CALL_EXIT UINT32_MAX
+
 #endif
