@@ -391,6 +391,28 @@ func ExampleImport_ReadAtContext() {
 	// Output: bbc true false
 }
 
+// Two processes of one node share memory. Data that travels by a stream is not mapped.
+func ExampleImport_Mapped() {
+	ctx := context.Background()
+	a, b, end := pair(ctx)
+	defer end()
+
+	mem, err := b.Alloc(64)
+	check(err)
+	_, err = b.Export(1, mem.Bytes())
+	check(err)
+	_, err = b.Export(2, make([]byte, 64)) // not of Alloc
+	check(err)
+	shared, err := a.Import(ctx, b.Node(), b.PID(), 1)
+	check(err)
+	other, err := a.Import(ctx, b.Node(), b.PID(), 2)
+	check(err)
+	shared.Mapped()[5] = 7
+	fmt.Println(mem.Bytes()[5], other.Mapped() == nil)
+	check(shared.Close())
+	// Output: 7 true
+}
+
 // A buffer whose exporter has made it again is imported again.
 func ExampleImport_Rejoin() {
 	ctx := context.Background()

@@ -413,6 +413,18 @@ func (im *Import) Path() Path {
 	return PathStream
 }
 
+// Mapped is the exporter's memory where data travels by [PathMapped], and nil otherwise. It is for programs that
+// share it with the exporter: no call notices the end of the export, from which on what is stored there goes
+// nowhere. It must not be used after Close.
+//
+// Experimental: it may change in any release.
+func (im *Import) Mapped() []byte {
+	if im.mapped == nil {
+		return nil
+	}
+	return im.mapped.Bytes()
+}
+
 // Close ends the import (vmmc_UnimportRecvBuf). Calls that are under way on other goroutines end in
 // an error or go nowhere: their memory is free when they have returned. Close ends each request that is
 // not over, even if the exporter is stopped; what of it has arrived is unknown. Close waits neither for

@@ -67,7 +67,8 @@ var classNames = map[Class]string{
 	ErrTopology: "ERR_TOPOLOGY", ErrDims: "ERR_DIMS", ErrCanceled: "ERR_CANCELED",
 	ErrWin: "ERR_WIN", ErrRMASync: "ERR_RMA_SYNC", ErrRMARange: "ERR_RMA_RANGE",
 	ErrLockType: "ERR_LOCKTYPE", ErrKeyval: "ERR_KEYVAL", ErrRevoked: "ERR_REVOKED",
-	ErrPort: "ERR_PORT", ErrName: "ERR_NAME", ErrService: "ERR_SERVICE", ErrSpawn: "ERR_SPAWN",
+	ErrRMAShared: "ERR_RMA_SHARED",
+	ErrPort:      "ERR_PORT", ErrName: "ERR_NAME", ErrService: "ERR_SERVICE", ErrSpawn: "ERR_SPAWN",
 
 	ErrFile: "ERR_FILE", ErrNoSuchFile: "ERR_NO_SUCH_FILE", ErrFileExists: "ERR_FILE_EXISTS",
 	ErrBadFile: "ERR_BAD_FILE", ErrFileInUse: "ERR_FILE_IN_USE", ErrAccess: "ERR_ACCESS",

@@ -93,7 +93,12 @@ type winOffer struct{ data, control, values, failed int64 }
 // importsAtOnce bounds how many windows are imported at a time.
 const importsAtOnce = 16
 
-func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_ *Win[T], err error) {
+func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (*Win[T], error) {
+	return makeWin(ctx, c, call, mem, n, false)
+}
+
+// makeWin makes a window. If it is shared its memory is rank 0's.
+func makeWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int, shared bool) (_ *Win[T], err error) {
 	defer func() { err = c.raise(err) }()
 	size, err := sizeOf[T](call)
 	switch {
@@ -115,6 +120,19 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 		return nil, err
 	}
 	w.c.SetName(c.Name() + " window")
+	var each []int64
+	if shared {
+		if err := c.canShare(call); err != nil {
+			return nil, err
+		}
+		all := 0
+		if each, all, err = w.c.shares(ctx, call, n); err != nil {
+			return nil, err
+		}
+		if n = 0; c.rank == 0 {
+			n = all
+		}
+	}
 	data, control, o, bad := w.expose(call, mem, n)
 	defer func() {
 		if err != nil {
@@ -132,6 +150,9 @@ func newWin[T any](ctx context.Context, c *Comm, call string, mem []T, n int) (_
 		return nil, fail(call, "", ErrOther, "rank %d cannot make its part: its error says why", i)
 	}
 	bad = w.reach(ctx, call, offers, data, control)
+	if shared && bad == nil {
+		bad = w.share(call, each)
+	}
 	failed := []int64{0}
 	if bad != nil {
 		failed[0] = 1

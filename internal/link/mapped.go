@@ -52,6 +52,9 @@ func NewMapped(
 	}
 }
 
+// Bytes is the export's memory.
+func (m *Mapped) Bytes() []byte { return m.mem }
+
 // Close replaces the pages by private ones, so a goroutine that still copies does no harm.
 func (m *Mapped) Close() {
 	m.closed.Store(true)

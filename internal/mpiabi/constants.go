@@ -90,6 +90,7 @@ const (
 	errQuota     int32 = 44
 	errReadOnly  int32 = 45
 	errRMARange  int32 = 48
+	errRMAShared int32 = 49
 	errRMASync   int32 = 50
 	errService   int32 = 51
 	errSpawn     int32 = 53
@@ -102,8 +103,10 @@ const (
 	errNoMem     int32 = 39
 	errSize      int32 = 52
 	errDatarep   int32 = 54
-	errHandler   int32 = 61
-	errABI       int32 = 62
+
+	errConversion int32 = 25
+	errHandler    int32 = 61
+	errABI        int32 = 62
 
 	lastCode int32 = 16383 // MPI_ERR_LASTCODE
 )

@@ -38,7 +38,8 @@ var classes = map[mpi.Class]int32{
 	mpi.ErrBadFile: errBadFile, mpi.ErrFileInUse: errFileInUse, mpi.ErrAccess: errAccess,
 	mpi.ErrReadOnly: errReadOnly, mpi.ErrMode: errAmode, mpi.ErrNotSame: errNotSame,
 	mpi.ErrNoSpace: errNoSpace, mpi.ErrQuota: errQuota, mpi.ErrIO: errIO,
-	mpi.ErrPort: errPort, mpi.ErrName: errName, mpi.ErrService: errService, mpi.ErrSpawn: errSpawn,
+	mpi.ErrRMAShared: errRMAShared,
+	mpi.ErrPort:      errPort, mpi.ErrName: errName, mpi.ErrService: errService, mpi.ErrSpawn: errSpawn,
 
 	mpi.ErrInfoValue: errInfoValue, mpi.ErrUnsupportedOperation: errUnsupp,
 }
