@@ -268,7 +268,8 @@ func (c *Comm) Free() (err error) {
 // Shadow is a communicator of the same ranks, whose messages c does not receive. No rank waits for
 // another one, and no message is sent. It is for a library that sends messages beside those of a program: a
 // rank takes one for each communicator, as all that it takes receive the same messages. It has no
-// attributes, and its errors are returned. It is revoked with c.
+// attributes, and its errors are returned. It is revoked with c. A shadow may have one of its own, and that
+// one has none.
 //
 // Experimental: it may change in any release.
 func (c *Comm) Shadow() *Comm {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/vmmc-go/vmmc/mpi"
@@ -27,17 +28,18 @@ func TestShadow(t *testing.T) {
 			}
 		}
 		next, prev := (c.Rank()+1)%3, (c.Rank()+2)%3
-		for k, of := range []*mpi.Comm{s, c} {
+		comms := []*mpi.Comm{s, c, s.Shadow()}
+		for k, of := range comms {
 			if _, err := mpi.Isend(of, []int{10*k + c.Rank()}, next, 7); err != nil {
 				return err
 			}
 		}
-		for k, of := range []*mpi.Comm{c, s} { // in the other order
+		for k, of := range slices.Backward(comms) {
 			got := []int{0}
 			if _, err := mpi.Recv(ctx, of, got, prev, 7); err != nil {
 				return err
 			}
-			if want := 10*(1-k) + prev; got[0] != want {
+			if want := 10*k + prev; got[0] != want {
 				return fmt.Errorf("%s has received %d, want %d: %w", of.Name(), got[0], want, errWrong)
 			}
 		}

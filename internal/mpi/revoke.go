@@ -15,7 +15,7 @@ import (
 // revocation to all others of the communicator before its own calls fail by it.
 
 // outOfBand marks the context that is never revoked. Ranks of jobs are far fewer than 2^28, so no context
-// of NewContext has the bit. They are far fewer than 2^27, too.
+// of NewContext has the bit. They are far fewer than 2^26, too.
 const outOfBand = 1 << 63
 
 // OutOfBand returns the context of a communicator that is never revoked. Its tags may be negative.
@@ -32,11 +32,17 @@ func LocalContext(context uint64) uint64 { return context | withinGroup }
 // revoked with the communicator.
 const shadow = 1 << 60
 
-// ShadowContext returns a context that all ranks of a communicator know, and no other communicator has.
-func ShadowContext(context uint64) uint64 { return context | shadow }
+// shadowOfShadow marks those of a shadow's shadow.
+const shadowOfShadow = 1 << 59
+
+// ShadowContext returns a context that all ranks of a communicator know, and no other communicator has. The
+// shadow of a shadow's shadow is itself.
+func ShadowContext(context uint64) uint64 { return context | context&shadow>>1 | shadow }
 
 // communicator is the context that names a communicator in a revocation.
-func communicator(context uint64) uint64 { return context &^ (withinGroup | shadow | 1) }
+func communicator(context uint64) uint64 {
+	return context &^ (withinGroup | shadow | shadowOfShadow | 1)
+}
 
 // maxRevoked bounds what a rank remembers of revocations, each of which takes a few dozen bytes.
 const maxRevoked = 1 << 20

@@ -137,6 +137,7 @@ type comm struct {
 
 	hidden     *mpi.Comm     // of the same ranks, for nonblocking collectives
 	persistent atomic.Uint32 // the tag of the last persistent neighbourhood collective
+	partitions atomic.Uint32 // of all partitioned sends
 	buffer     ownBuffer
 	groups     bool // It was made of groups, or of such a one: the buffers of sessions serve it.
 

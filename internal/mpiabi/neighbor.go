@@ -255,9 +255,10 @@ func (e *Env) initNeighbors(a *arguments, send, recv neighborSide) error {
 	var over func() error
 	return a.setHandle(last, e.handles.add(&request{
 		of: n.c,
-		start: func() (all []*mpi.Request, err error) {
-			all, over, err = n.begin()
-			return all, err
+		start: func() (parts []part, err error) {
+			all, done, err := n.begin()
+			over = done
+			return asParts(all), err
 		},
 		done: func(mpi.Status) error { return over() },
 	}))

@@ -48,10 +48,10 @@ func init() {
 			var over func(mpi.Status) error
 			return a.setHandle(last, e.handles.add(&request{
 				of: c,
-				start: func() ([]*mpi.Request, error) {
+				start: func() ([]part, error) {
 					part, done, err := e.later(c, do)
 					over = done
-					return []*mpi.Request{part}, err
+					return asParts([]*mpi.Request{part}), err
 				},
 				done: func(st mpi.Status) error { return over(st) },
 			}))

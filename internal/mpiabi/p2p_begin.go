@@ -150,13 +150,13 @@ func (e *Env) sendInit(a *arguments, f mode) error {
 	if _, err := mpi.SendInit(c.c, it.bytes, dest, tag); err != nil {
 		return err
 	}
-	return a.setHandle(6, e.handles.add(&request{of: c, start: func() ([]*mpi.Request, error) {
+	return a.setHandle(6, e.handles.add(&request{of: c, start: func() ([]part, error) {
 		buf, err := it.packed()
 		if err != nil {
 			return nil, err
 		}
 		r, err := f(e, c)(c.c, buf, dest, tag)
-		return []*mpi.Request{r}, err
+		return []part{r}, err
 	}}))
 }
 
@@ -171,9 +171,9 @@ func recvInit(e *Env, a *arguments) error {
 	if _, err := mpi.RecvInit(c.c, buf, source, tag); err != nil {
 		return err
 	}
-	return a.setHandle(6, e.handles.add(&request{of: c, done: done, start: func() ([]*mpi.Request, error) {
+	return a.setHandle(6, e.handles.add(&request{of: c, done: done, start: func() ([]part, error) {
 		r, err := mpi.Irecv(c.c, buf, source, tag)
-		return []*mpi.Request{r}, err
+		return []part{r}, err
 	}}))
 }
 

@@ -39,11 +39,13 @@ func init() {
 type request struct {
 	of handled // has the error handler, or nil: that of MPI_COMM_SELF
 	// start begins a persistent request. It is nil for others.
-	start func() ([]*mpi.Request, error)
+	start func() ([]part, error)
 	// done gets the status of what the last part has received, and stores the message. It may be nil.
 	done func(st mpi.Status) error
 	// general is a request that the program completes, or nil.
 	general *generalized
+	// partitioned is a partitioned send or receive, or nil.
+	partitioned *partitioned
 
 	mu     sync.Mutex
 	active bool   // A persistent request is inactive until MPI_Start. Guarded by mu.
@@ -443,6 +445,6 @@ func (q *request) begin() error {
 	if err != nil {
 		return err
 	}
-	q.active, q.over, q.parts = true, false, asParts(parts)
+	q.active, q.over, q.parts = true, false, parts
 	return nil
 }
