@@ -113,6 +113,9 @@ func testProgram(t *testing.T, name string, ranks ...string) {
 // Programs in C spawn others and meet by names. What they spawn has no signal blocked.
 func TestMPIProcesses(t *testing.T) { testProgram(t, "process", "1", "3") }
 
+// Shared windows, partitioned messages and external32 in C.
+func TestMPIMemory(t *testing.T) { testProgram(t, "memory", "1", "3") }
+
 // Sessions in C may follow one another, and their job ends with the program.
 func TestMPISessions(t *testing.T) { testProgram(t, "session", "1", "3") }
 
