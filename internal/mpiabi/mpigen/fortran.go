@@ -39,6 +39,7 @@ type fparam struct {
 	size    string // Of a text that C stores: the size of the memory for it.
 	word    bool   // Blanks before a text do not count.
 	index   bool   // It counts from 1 in Fortran.
+	kept    bool   // The library may read the array when the call is over.
 	cptr    bool   // A buffer that module mpi_f08 has as TYPE(C_PTR).
 	special string // "WEIGHTS", "ERRCODES": the macro that recognises constants.
 }
@@ -177,6 +178,12 @@ func ending(name string) bool {
 	return false
 }
 
+// later reports whether what a call begins goes on when it is over.
+func later(name string) bool {
+	name = strings.TrimSuffix(name, "_c")
+	return strings.HasPrefix(name, "MPI_I") || strings.HasSuffix(name, "_init")
+}
+
 // fortranParam is a parameter in Fortran. It has no name if there is none in Fortran.
 func fortranParam(c *call, p param, words []string) (*fparam, error) {
 	t := typeOf(p.text)
@@ -227,6 +234,7 @@ func fortranParam(c *call, p param, words []string) (*fparam, error) {
 		}
 		if f.shape != "" {
 			f.length = "*" + c.params[0].name
+			f.kept = t == "MPI_Datatype" && later(c.name)
 		}
 	default:
 		return nil, fmt.Errorf("parameter %s has type %q, which has no Fortran", p.name, t)

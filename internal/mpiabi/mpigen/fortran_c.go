@@ -129,6 +129,11 @@ func (b *body) number(f *fparam, local string) string {
 
 func (b *body) handle(f *fparam, local string) string {
 	conv := "PMPI_" + converterOf(f.typ)
+	if f.kept {
+		b.before = append(b.before, fmt.Sprintf("MPI_Datatype *%s =\n        mpif_types(%s, %s);", local, f.name, f.length))
+		b.check = append(b.check, local)
+		return local
+	}
 	if f.shape != "" {
 		b.before = append(b.before,
 			fmt.Sprintf("int n_%s = %s;", f.name, f.length),

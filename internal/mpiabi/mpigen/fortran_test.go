@@ -39,16 +39,18 @@ func TestFortranDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string][]string{
-		"MPI_Send":          {"CALL(Send)(BUFFER(buf), *count, PMPI_Type_fromint(*datatype), *dest, *tag,", "SAME(send);"},
-		"MPI_Send_c":        {"API void F08(send_c)(", "const MPI_Count *count"},
-		"MPI_Wait":          {"c_request = PMPI_Request_fromint(*request)", "STATUS(status)", "*request = PMPI_Request_toint(c_request);"},
-		"MPI_Cancel":        {"const int *request"},
-		"MPI_Waitany":       {"*index = mpif_index(c_index);"},
-		"MPI_Testsome":      {"mpif_indexes(array_of_indices, *outcount);"},
-		"MPI_Comm_set_name": {"char *c_comm_name = mpif_text(comm_name, comm_name_len);", "free(c_comm_name);"},
-		"MPI_Info_set":      {"mpif_word(key, key_len)"},
-		"MPI_Alltoallw":     {"int n_sendtypes = mpif_senders(sendbuf,*comm);", "int n_recvtypes = mpif_peers(*comm);"},
-		"MPI_Type_commit":   {"*datatype = PMPI_Type_toint(c_datatype);"},
+		"MPI_Send":                      {"CALL(Send)(BUFFER(buf), *count, PMPI_Type_fromint(*datatype), *dest, *tag,", "SAME(send);"},
+		"MPI_Send_c":                    {"API void F08(send_c)(", "const MPI_Count *count"},
+		"MPI_Wait":                      {"c_request = PMPI_Request_fromint(*request)", "STATUS(status)", "*request = PMPI_Request_toint(c_request);"},
+		"MPI_Cancel":                    {"const int *request"},
+		"MPI_Waitany":                   {"*index = mpif_index(c_index);"},
+		"MPI_Testsome":                  {"mpif_indexes(array_of_indices, *outcount);"},
+		"MPI_Comm_set_name":             {"char *c_comm_name = mpif_text(comm_name, comm_name_len);", "free(c_comm_name);"},
+		"MPI_Info_set":                  {"mpif_word(key, key_len)"},
+		"MPI_Alltoallw":                 {"int n_sendtypes = mpif_senders(sendbuf,*comm);", "int n_recvtypes = mpif_peers(*comm);"},
+		"MPI_Ialltoallw":                {"mpif_types(sendtypes, mpif_senders(sendbuf,*comm));", "mpif_types(recvtypes, mpif_peers(*comm));"},
+		"MPI_Neighbor_alltoallw_init_c": {"mpif_types(sendtypes, mpif_targets(*comm));"},
+		"MPI_Type_commit":               {"*datatype = PMPI_Type_toint(c_datatype);"},
 	} {
 		text := ""
 		for i := range calls {

@@ -408,20 +408,10 @@ API void F77(alltoallw_init)(const void *sendbuf, const int *sendcounts, const i
                              const int *sendtypes, void *recvbuf, const int *recvcounts,
                              const int *rdispls, const int *recvtypes, const int *comm,
                              const int *info, int *request, int *ierror) {
-    int n_sendtypes = mpif_senders(sendbuf,*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_peers(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_senders(sendbuf,*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_peers(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -432,8 +422,6 @@ API void F77(alltoallw_init)(const void *sendbuf, const int *sendcounts, const i
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 SAME(alltoallw_init);
@@ -443,20 +431,10 @@ API void F08(alltoallw_init_c)(const void *sendbuf, const MPI_Count *sendcounts,
                                const MPI_Count *recvcounts, const MPI_Aint *rdispls,
                                const int *recvtypes, const int *comm, const int *info, int *request,
                                int *ierror) {
-    int n_sendtypes = mpif_senders(sendbuf,*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_peers(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_senders(sendbuf,*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_peers(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -467,8 +445,6 @@ API void F08(alltoallw_init_c)(const void *sendbuf, const MPI_Count *sendcounts,
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 
@@ -2502,20 +2478,10 @@ API void F77(ialltoallw)(const void *sendbuf, const int *sendcounts, const int *
                          const int *sendtypes, void *recvbuf, const int *recvcounts,
                          const int *rdispls, const int *recvtypes, const int *comm, int *request,
                          int *ierror) {
-    int n_sendtypes = mpif_senders(sendbuf,*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_peers(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_senders(sendbuf,*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_peers(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -2526,8 +2492,6 @@ API void F77(ialltoallw)(const void *sendbuf, const int *sendcounts, const int *
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 SAME(ialltoallw);
@@ -2536,20 +2500,10 @@ API void F08(ialltoallw_c)(const void *sendbuf, const MPI_Count *sendcounts,
                            const MPI_Aint *sdispls, const int *sendtypes, void *recvbuf,
                            const MPI_Count *recvcounts, const MPI_Aint *rdispls,
                            const int *recvtypes, const int *comm, int *request, int *ierror) {
-    int n_sendtypes = mpif_senders(sendbuf,*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_peers(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_senders(sendbuf,*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_peers(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -2560,8 +2514,6 @@ API void F08(ialltoallw_c)(const void *sendbuf, const MPI_Count *sendcounts,
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 
@@ -2866,20 +2818,10 @@ API void F77(ineighbor_alltoallw)(const void *sendbuf, const int *sendcounts,
                                   const int *recvcounts, const MPI_Aint *rdispls,
                                   const int *recvtypes, const int *comm, int *request,
                                   int *ierror) {
-    int n_sendtypes = mpif_targets(*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_sources(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_targets(*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_sources(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -2890,8 +2832,6 @@ API void F77(ineighbor_alltoallw)(const void *sendbuf, const int *sendcounts,
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 SAME(ineighbor_alltoallw);
@@ -2901,20 +2841,10 @@ API void F08(ineighbor_alltoallw_c)(const void *sendbuf, const MPI_Count *sendco
                                     const MPI_Count *recvcounts, const MPI_Aint *rdispls,
                                     const int *recvtypes, const int *comm, int *request,
                                     int *ierror) {
-    int n_sendtypes = mpif_targets(*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_sources(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_targets(*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_sources(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -2925,8 +2855,6 @@ API void F08(ineighbor_alltoallw_c)(const void *sendbuf, const MPI_Count *sendco
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 
@@ -3733,20 +3661,10 @@ API void F77(neighbor_alltoallw_init)(const void *sendbuf, const int *sendcounts
                                       const int *recvcounts, const MPI_Aint *rdispls,
                                       const int *recvtypes, const int *comm, const int *info,
                                       int *request, int *ierror) {
-    int n_sendtypes = mpif_targets(*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_sources(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_targets(*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_sources(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -3758,8 +3676,6 @@ API void F77(neighbor_alltoallw_init)(const void *sendbuf, const int *sendcounts
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 SAME(neighbor_alltoallw_init);
@@ -3770,20 +3686,10 @@ API void F08(neighbor_alltoallw_init_c)(const void *sendbuf, const MPI_Count *se
                                         const MPI_Aint *rdispls, const int *recvtypes,
                                         const int *comm, const int *info, int *request,
                                         int *ierror) {
-    int n_sendtypes = mpif_targets(*comm);
-    MPI_Datatype few_sendtypes[FEW];
     MPI_Datatype *c_sendtypes =
-        mpif_room(few_sendtypes, n_sendtypes, sizeof *c_sendtypes);
-    for (int i = 0; c_sendtypes && i < n_sendtypes; i++) {
-        c_sendtypes[i] = PMPI_Type_fromint(sendtypes[i]);
-    }
-    int n_recvtypes = mpif_sources(*comm);
-    MPI_Datatype few_recvtypes[FEW];
+        mpif_types(sendtypes, mpif_targets(*comm));
     MPI_Datatype *c_recvtypes =
-        mpif_room(few_recvtypes, n_recvtypes, sizeof *c_recvtypes);
-    for (int i = 0; c_recvtypes && i < n_recvtypes; i++) {
-        c_recvtypes[i] = PMPI_Type_fromint(recvtypes[i]);
-    }
+        mpif_types(recvtypes, mpif_sources(*comm));
     MPI_Request c_request = MPI_REQUEST_NULL;
     int e = MPI_ERR_NO_MEM;
     if (c_sendtypes && c_recvtypes) {
@@ -3795,8 +3701,6 @@ API void F08(neighbor_alltoallw_init_c)(const void *sendbuf, const MPI_Count *se
     if (e == MPI_SUCCESS) {
         *request = PMPI_Request_toint(c_request);
     }
-    mpif_leave(few_sendtypes, c_sendtypes);
-    mpif_leave(few_recvtypes, c_recvtypes);
     IERROR(e);
 }
 

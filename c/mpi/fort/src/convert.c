@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "fort.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* The linker has the program and the library share each block. */
@@ -44,6 +45,38 @@ void mpif_leave(const void *few, void *room) {
     if (room != few) {
         free(room);
     }
+}
+
+/* No call tells when the request of another one is over, which another thread may wait for. */
+MPI_Datatype *mpif_types(const int *types, int n) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct array {
+        struct array *next;
+        int n;
+        MPI_Datatype types[];
+    } *all;
+    size_t size = n > 0 ? (size_t)n * sizeof(MPI_Datatype) : 0;
+    struct array *a = malloc(sizeof *a + size);
+    if (!a) {
+        return NULL;
+    }
+    a->n = n;
+    for (int i = 0; i < n; i++) {
+        a->types[i] = PMPI_Type_fromint(types[i]);
+    }
+    pthread_mutex_lock(&lock);
+    struct array *old = all;
+    while (old && (old->n != n || memcmp(old->types, a->types, size) != 0)) {
+        old = old->next;
+    }
+    if (old) {
+        free(a);
+    } else {
+        a->next = all;
+        old = all = a;
+    }
+    pthread_mutex_unlock(&lock);
+    return old->types;
 }
 
 int mpif_peers(int comm) {

@@ -81,6 +81,10 @@ void mpif_pad(char *to, size_t n, const char *from);
 void *mpif_room(void *few, long n, size_t size);
 void mpif_leave(const void *few, void *room);
 
+/* An array of datatypes for a call that goes on when it is over. It stays, and calls with the same
+ * datatypes have the same one. Null: no memory. */
+MPI_Datatype *mpif_types(const int *types, int n);
+
 /* Indexes count from 1 in Fortran. */
 static inline int mpif_index(int i) { return i == MPI_UNDEFINED ? i : i + 1; }
 static inline void mpif_indexes(int *indexes, int n) {
