@@ -155,35 +155,74 @@ func Gatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts, root
 }
 
 func gathervPlan[T any](c *Comm, call string, send, recv []T, at Parts, root int) plan {
-	if c.Inter() {
-		return interGatherv(c, call, send, recv, at, root)
-	}
-	if err := c.checkRoot(call, root); err != nil {
-		return plan{c: c, err: err}
-	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	out, _ := bytesOf(call, send)
-	if c.rank != root {
-		return plan{c: c, call: call, run: func(ctx context.Context, r *round) error { return r.send(ctx, out, root) }}
-	}
-	x, err := at.check(c, len(c.ranks), call, "recv", len(recv), true)
+	side, err := c.sideOf(call, root)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	if want := x.end[root] - x.first[root]; want != len(send) {
-		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and the root's part %d", len(send), want)}
+	out, _ := bytesOf(call, send)
+	if side != rootSide {
+		return gatherParts(c, call, out, nil, root, side)
+	}
+	x, err := at.check(c, len(c.peers), call, "recv", len(recv), true)
+	if err != nil {
+		return plan{c: c, err: err}
+	}
+	if !c.Inter() && x.end[root]-x.first[root] != len(send) {
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and the root's part %d", len(send), x.end[root]-x.first[root])}
 	}
 	in, _ := bytesOf(call, recv)
-	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
+	return gatherParts(c, call, out, x.in(in, size), root, side)
+}
+
+// side is what a rank has to do with the root of a collective.
+type side int
+
+const (
+	rootSide  side = iota
+	otherSide      // it sends to the root, or receives from it
+	noSide         // of an intercommunicator: its group has the root
+)
+
+// sideOf checks a root, and says which side of it this rank is on.
+func (c *Comm) sideOf(call string, root int) (side, error) {
+	switch {
+	case !c.Inter():
+		if err := c.checkRoot(call, root); err != nil || root != c.rank {
+			return otherSide, err
+		}
+		return rootSide, nil
+	case root == Root:
+		return rootSide, nil
+	case root == ProcNull:
+		return noSide, nil
+	}
+	return otherSide, c.checkInterRoot(call, root)
+}
+
+// in says where each rank's values lie in b.
+func (x *parts) in(b []byte, size int) func(rank int) []byte {
+	return func(rank int) []byte { return x.of(b, size, rank) }
+}
+
+// gatherParts gives the root what each rank sends, where part says. Each rank sends to the root directly.
+func gatherParts(c *Comm, call string, out []byte, part func(rank int) []byte, root int, s side) plan {
+	return plan{c: c, call: call, inter: c.Inter(), run: func(ctx context.Context, r *round) error {
+		switch s {
+		case noSide:
+			return nil
+		case otherSide:
+			return r.send(ctx, out, root)
+		}
 		m := messages{r: r}
 		defer m.abandon()
-		for rank := range c.ranks {
-			if rank == root {
-				copy(x.of(in, size, rank), out)
-			} else if err := m.recv(x.of(in, size, rank), rank); err != nil {
+		for rank := range c.peers {
+			if rank == c.rank && !c.Inter() {
+				copy(part(rank), out)
+			} else if err := m.recv(part(rank), rank); err != nil {
 				return err
 			}
 		}
@@ -201,35 +240,44 @@ func Scatterv[T any](ctx context.Context, c *Comm, send []T, at Parts, recv []T,
 }
 
 func scattervPlan[T any](c *Comm, call string, send []T, at Parts, recv []T, root int) plan {
-	if c.Inter() {
-		return interScatterv(c, call, send, at, recv, root)
-	}
-	if err := c.checkRoot(call, root); err != nil {
-		return plan{c: c, err: err}
-	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	in, _ := bytesOf(call, recv)
-	if c.rank != root {
-		return plan{c: c, call: call, run: func(ctx context.Context, r *round) error { return r.recv(ctx, in, root) }}
-	}
-	x, err := at.check(c, len(c.ranks), call, "send", len(send), false)
+	side, err := c.sideOf(call, root)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	if want := x.end[root] - x.first[root]; want != len(recv) {
-		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and the root's part %d", len(recv), want)}
+	in, _ := bytesOf(call, recv)
+	if side != rootSide {
+		return scatterParts(c, call, nil, in, root, side)
+	}
+	x, err := at.check(c, len(c.peers), call, "send", len(send), false)
+	if err != nil {
+		return plan{c: c, err: err}
+	}
+	if !c.Inter() && x.end[root]-x.first[root] != len(recv) {
+		return plan{c: c, err: fail(call, "recv", ErrCount, "it has %d values, and the root's part %d", len(recv), x.end[root]-x.first[root])}
 	}
 	out, _ := bytesOf(call, send)
-	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
+	return scatterParts(c, call, x.in(out, size), in, root, side)
+}
+
+// scatterParts gives each rank its part of what the root has. The root sends all at once.
+func scatterParts(c *Comm, call string, part func(rank int) []byte, in []byte, root int, s side) plan {
+	return plan{c: c, call: call, inter: c.Inter(), run: func(ctx context.Context, r *round) error {
+		switch s {
+		case noSide:
+			return nil
+		case otherSide:
+			return r.recv(ctx, in, root)
+		}
 		m := messages{r: r}
 		defer m.abandon()
-		for rank := range c.ranks {
-			if rank == root {
-				copy(in, x.of(out, size, rank))
-			} else if err := m.send(x.of(out, size, rank), rank); err != nil {
+		for rank := range c.peers {
+			if rank == c.rank && !c.Inter() {
+				copy(in, part(rank))
+			} else if err := m.send(part(rank), rank); err != nil {
 				return err
 			}
 		}
@@ -266,29 +314,34 @@ func Allgatherv[T any](ctx context.Context, c *Comm, send, recv []T, at Parts) e
 }
 
 func allgathervPlan[T any](c *Comm, call string, send, recv []T, at Parts) plan {
-	if c.Inter() {
-		return interAllgatherv(c, call, send, recv, at)
-	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	x, err := at.check(c, len(c.ranks), call, "recv", len(recv), true)
+	x, err := at.check(c, len(c.peers), call, "recv", len(recv), true)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	if want := x.end[c.rank] - x.first[c.rank]; want != len(send) {
-		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and this rank's part %d", len(send), want)}
-	}
-	n, total := len(c.ranks), 0
-	for i := range n {
-		total += x.end[i] - x.first[i]
+	if !c.Inter() && x.end[c.rank]-x.first[c.rank] != len(send) {
+		return plan{c: c, err: fail(call, "send", ErrCount, "it has %d values, and this rank's part %d",
+			len(send), x.end[c.rank]-x.first[c.rank])}
 	}
 	out, _ := bytesOf(call, send)
 	in, _ := bytesOf(call, recv)
-	part := func(rank int) []byte { return x.of(in, size, rank) }
+	return allgatherParts(c, call, out, x.in(in, size))
+}
+
+// allgatherParts gives all ranks what each rank sends, where part says.
+func allgatherParts(c *Comm, call string, out []byte, part func(rank int) []byte) plan {
+	if c.Inter() {
+		return interAllgatherParts(c, call, out, part)
+	}
+	n, total := len(c.ranks), 0
+	for rank := range n {
+		total += len(part(rank))
+	}
 	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
-		if total*size < longMessage {
+		if total < longMessage {
 			return bruck(ctx, r, out, part)
 		}
 		copy(part(c.rank), out)
@@ -359,38 +412,64 @@ func Alltoallv[T any](ctx context.Context, c *Comm, send []T, to Parts, recv []T
 }
 
 func alltoallvPlan[T any](c *Comm, call string, send []T, to Parts, recv []T, from Parts) plan {
-	if c.Inter() {
-		return interAlltoallv(c, call, send, to, recv, from)
-	}
 	size, err := sizeOf[T](call)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	outs, err := to.check(c, len(c.ranks), call, "send", len(send), false)
+	n, me := len(c.peers), c.rank
+	outs, err := to.check(c, n, call, "send", len(send), false)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	ins, err := from.check(c, len(c.ranks), call, "recv", len(recv), true)
+	ins, err := from.check(c, n, call, "recv", len(recv), true)
 	if err != nil {
 		return plan{c: c, err: err}
 	}
-	n, me := len(c.ranks), c.rank
 	out, _ := bytesOf(call, send)
 	in, _ := bytesOf(call, recv)
-	if mine, theirs := outs.of(out, size, me), ins.of(in, size, me); len(mine) != len(theirs) {
-		return plan{c: c, err: fail(call, "recv", ErrCount, "this rank sends itself %d values, and receives %d",
-			len(mine)/size, len(theirs)/size)}
-	}
-	shared := shm.Overlap(out, in)
-	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
-		out := out
-		if shared { // values that come must not replace those that are still to be sent
-			out = slices.Clone(out)
+	if !c.Inter() {
+		if mine, theirs := outs.of(out, size, me), ins.of(in, size, me); len(mine) != len(theirs) {
+			return plan{c: c, err: fail(call, "recv", ErrCount, "this rank sends itself %d values, and receives %d",
+				len(mine)/size, len(theirs)/size)}
 		}
-		copy(ins.of(in, size, me), outs.of(out, size, me))
+	}
+	if !shm.Overlap(out, in) {
+		return alltoallParts(c, call, outs.in(out, size), ins.in(in, size))
+	}
+	// Values that come must not replace those that are still to be sent.
+	same := slices.Clone(out)
+	p := alltoallParts(c, call, outs.in(same, size), ins.in(in, size))
+	return p.around(func() { copy(same, out) }, nil)
+}
+
+// around is a plan that calls before at the beginning of each run, and after at the end of one that has
+// not failed.
+func (p plan) around(before, after func()) plan {
+	run := p.run
+	p.run = func(ctx context.Context, r *round) error {
+		if before != nil {
+			before()
+		}
+		err := run(ctx, r)
+		if err == nil && after != nil {
+			after()
+		}
+		return err
+	}
+	return p
+}
+
+// alltoallParts sends each rank what out says, and receives from each where in says, by exchanges of pairs.
+func alltoallParts(c *Comm, call string, out, in func(rank int) []byte) plan {
+	if c.Inter() {
+		return interAlltoallParts(c, call, out, in)
+	}
+	n, me := len(c.ranks), c.rank
+	return plan{c: c, call: call, run: func(ctx context.Context, r *round) error {
+		copy(in(me), out(me))
 		for d := 1; d < n; d++ {
 			next, prev := (me+d)%n, (me-d+n)%n
-			if err := r.exchange(ctx, outs.of(out, size, next), next, ins.of(in, size, prev), prev); err != nil {
+			if err := r.exchange(ctx, out(next), next, in(prev), prev); err != nil {
 				return err
 			}
 		}

@@ -198,107 +198,34 @@ func interScatter[T any](c *Comm, call string, send, recv []T, root int) plan {
 	})
 }
 
-func interGatherv[T any](c *Comm, call string, send, recv []T, at Parts, root int) plan {
-	size, err := sizeOf[T](call)
-	if err == nil {
-		err = c.checkInterRoot(call, root)
-	}
-	var x parts
-	if err == nil && root == Root {
-		x, err = at.check(c, len(c.peers), call, "recv", len(recv), true)
-	}
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	out, _ := bytesOf(call, send)
-	in, _ := bytesOf(call, recv)
-	return interPlan(c, call, func(ctx context.Context, r, _ *round) error {
-		switch root {
-		case ProcNull:
-			return nil
-		case Root:
-			m := messages{r: r}
-			defer m.abandon()
-			for rank := range c.peers {
-				if err := m.recv(x.of(in, size, rank), rank); err != nil {
-					return err
-				}
-			}
-			return m.wait(ctx)
-		}
-		return r.send(ctx, out, root)
-	})
-}
-
-func interScatterv[T any](c *Comm, call string, send []T, at Parts, recv []T, root int) plan {
-	size, err := sizeOf[T](call)
-	if err == nil {
-		err = c.checkInterRoot(call, root)
-	}
-	var x parts
-	if err == nil && root == Root {
-		x, err = at.check(c, len(c.peers), call, "send", len(send), false)
-	}
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	out, _ := bytesOf(call, send)
-	in, _ := bytesOf(call, recv)
-	return interPlan(c, call, func(ctx context.Context, r, _ *round) error {
-		switch root {
-		case ProcNull:
-			return nil
-		case Root:
-			m := messages{r: r}
-			defer m.abandon()
-			for rank := range c.peers {
-				if err := m.send(x.of(out, size, rank), rank); err != nil {
-					return err
-				}
-			}
-			return m.wait(ctx)
-		}
-		return r.recv(ctx, in, root)
-	})
-}
-
 func interAllgather[T any](c *Comm, call string, send, recv []T) plan {
 	if len(recv)%len(c.peers) != 0 {
 		return plan{c: c, err: c.uneven(call, "recv", len(recv))}
 	}
 	n := len(c.peers)
-	return interAllgatherv(c, call, send, recv, Parts{Counts: slices.Repeat([]int{len(recv) / n}, n)})
+	return allgathervPlan(c, call, send, recv, Parts{Counts: slices.Repeat([]int{len(recv) / n}, n)})
 }
 
-// interAllgatherv has the ranks of a group receive the values of the other one by turns, and gather them
-// within the group. No rank knows how many values each rank of its own group has.
-func interAllgatherv[T any](c *Comm, call string, send, recv []T, at Parts) plan {
-	size, err := sizeOf[T](call)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	x, err := at.check(c, len(c.peers), call, "recv", len(recv), true)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
+// interAllgatherParts has the ranks of a group receive what the other one sends by turns, and gather it
+// within the group. No rank knows how much each rank of its own group sends.
+func interAllgatherParts(c *Comm, call string, out []byte, part func(rank int) []byte) plan {
 	n := len(c.ranks)
-	counts, total := make([]int, n), 0 // values that each rank of this group receives
-	for rank, k := range at.Counts {
+	counts, total := make([]int, n), 0 // bytes that each rank of this group receives
+	for rank := range c.peers {
+		k := len(part(rank))
 		counts[rank%n] += k
 		total += k
 	}
-	out, _ := bytesOf(call, send)
-	in, _ := bytesOf(call, recv)
 	return interPlan(c, call, func(ctx context.Context, r, within *round) error {
 		m := messages{r: r}
 		defer m.abandon()
 		if err := m.send(out, c.rank%len(c.peers)); err != nil {
 			return err
 		}
-		mine, all := make([]byte, counts[c.rank]*size), make([]byte, total*size)
+		mine, all := make([]byte, counts[c.rank]), make([]byte, total)
 		rest := mine
 		for rank := c.rank; rank < len(c.peers); rank += n {
-			k := len(x.of(in, size, rank))
+			k := len(part(rank))
 			if err := m.recv(rest[:k], rank); err != nil {
 				return err
 			}
@@ -307,16 +234,12 @@ func interAllgatherv[T any](c *Comm, call string, send, recv []T, at Parts) plan
 		if err := m.wait(ctx); err != nil {
 			return err
 		}
-		inBytes := make([]int, n)
-		for i, k := range counts {
-			inBytes[i] = k * size
-		}
-		if err := allgathervPlan(c.local, call, mine, all, Parts{Counts: inBytes}).run(ctx, within); err != nil {
+		if err := allgathervPlan(c.local, call, mine, all, Parts{Counts: counts}).run(ctx, within); err != nil {
 			return err
 		}
 		for first := range n {
 			for rank := first; rank < len(c.peers); rank += n {
-				all = all[copy(x.of(in, size, rank), all):]
+				all = all[copy(part(rank), all):]
 			}
 		}
 		return nil
@@ -332,28 +255,14 @@ func interAlltoall[T any](c *Comm, call string, send, recv []T) plan {
 		return plan{c: c, err: c.uneven(call, "recv", len(recv))}
 	}
 	to, from := slices.Repeat([]int{len(send) / n}, n), slices.Repeat([]int{len(recv) / n}, n)
-	return interAlltoallv(c, call, send, Parts{Counts: to}, recv, Parts{Counts: from})
+	return alltoallvPlan(c, call, send, Parts{Counts: to}, recv, Parts{Counts: from})
 }
 
-// interAlltoallv has each rank of a group send to one of the other group and receive from one, in as many
-// rounds as the larger group has ranks. In some rounds a rank of the larger group does only one of both,
-// or nothing.
-func interAlltoallv[T any](c *Comm, call string, send []T, to Parts, recv []T, from Parts) plan {
-	size, err := sizeOf[T](call)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
+// interAlltoallParts has each rank of a group send to one of the other group and receive from one, in as
+// many rounds as the larger group has ranks. In some rounds a rank of the larger group does only one of
+// both, or nothing.
+func interAlltoallParts(c *Comm, call string, out, in func(rank int) []byte) plan {
 	n := len(c.peers)
-	outs, err := to.check(c, n, call, "send", len(send), false)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	ins, err := from.check(c, n, call, "recv", len(recv), true)
-	if err != nil {
-		return plan{c: c, err: err}
-	}
-	out, _ := bytesOf(call, send)
-	in, _ := bytesOf(call, recv)
 	return interPlan(c, call, func(ctx context.Context, r, _ *round) error {
 		rounds := max(n, len(c.ranks))
 		for d := range rounds {
@@ -361,10 +270,10 @@ func interAlltoallv[T any](c *Comm, call string, send []T, to Parts, recv []T, f
 			m := messages{r: r}
 			err := error(nil)
 			if next < n {
-				err = m.send(outs.of(out, size, next), next)
+				err = m.send(out(next), next)
 			}
 			if err == nil && prev < n {
-				err = m.recv(ins.of(in, size, prev), prev)
+				err = m.recv(in(prev), prev)
 			}
 			if err == nil {
 				err = m.wait(ctx)
