@@ -30,6 +30,7 @@ type Command struct {
 	Path  string   // without a slash it is found in PATH
 	Args  []string // from argument 1 on
 	N     int      // how many
+	Soft  []int    // smaller numbers that do if not all N can be started (info key soft)
 	Dir   string   // their working directory; "": that of the rank that spawns (info key wdir)
 	Env   []string // variables of theirs, as "NAME=value", beside those that Spawn tells of
 	Hosts []string // names of nodes, in turn; none: that of the rank that spawns (info key host)
@@ -88,13 +89,17 @@ type spawning struct {
 
 // environ is what the child of a rank finds.
 func (s *spawning) environ(rank, app int) []string {
-	return []string{
+	own := []string{
 		nodeproto.GroupEnv + "=" + s.children.String(),
 		nodeproto.RankEnv + "=" + strconv.Itoa(rank),
 		nodeproto.SizeEnv + "=" + strconv.Itoa(s.children.Size()),
 		nodeproto.AppNumEnv + "=" + strconv.Itoa(app),
 		nodeproto.ParentEnv + "=" + s.children.ID + ";" + s.p.Node().String() + ";" + strconv.Itoa(s.first) + ";" + s.both.String(),
 	}
+	if n := env.Get(nodeproto.UniverseEnv); n != "" {
+		own = append(own, nodeproto.UniverseEnv+"="+n)
+	}
+	return own
 }
 
 // inherited is this program's environment without what says which rank it is.
@@ -254,6 +259,9 @@ func checkCommands(cmds []Command) (n int, err error) {
 		case c.N < 1 || c.N > MaxSpawned-n:
 			return bad("maxprocs", i, "%d programs, want 1 to %d of all commands", c.N, MaxSpawned)
 		}
+		if slices.ContainsFunc(c.Soft, func(n int) bool { return n < 1 || n > c.N }) {
+			return bad("info", i, "soft is %v, want numbers from 1 to %d", c.Soft, c.N)
+		}
 		for _, v := range c.Env {
 			if name, _, found := strings.Cut(v, "="); !found || name == "" || strings.Contains(v, "\x00") {
 				return bad("info", i, "the variable %.40q is not of the form NAME=value", v)
@@ -317,7 +325,9 @@ func (c *Comm) newSpawning(ctx context.Context, p *vmmc.Process, cmds []Command)
 //
 // Programs on root's node are its children: they print where it prints, and are in its process group.
 // Those on other nodes are started by [vmmc.Process.Spawn]: they have their node's environment, and
-// what they print goes nowhere. When one job ends without Finalize or [Comm.Disconnect] that is an
+// what they print goes nowhere. A command with Soft numbers starts fewer programs if not all can be
+// started: all are ended then, and as many as could be are started anew. [Comm.RemoteSize] says how many
+// there are. When one job ends without Finalize or [Comm.Disconnect] that is an
 // error of the intercommunicator in the other one.
 //
 // Errors, at root: [ErrArg]; [ErrSpawn], with a [SpawnError]: a program cannot be started, or has
@@ -330,11 +340,19 @@ func (c *Comm) Spawn(ctx context.Context, root int, cmds ...Command) (_ *Comm, e
 	var s *spawning
 	inter, err := c.meetAt(ctx, op, root, func(p *vmmc.Process) (string, int, error) {
 		cmds := slices.Clone(cmds)
-		var err error
-		if s, err = c.newSpawning(ctx, p, cmds); err != nil {
-			return "", 0, err
+		for {
+			var err error
+			if s, err = c.newSpawning(ctx, p, cmds); err != nil {
+				return "", 0, err
+			}
+			if err = s.start(ctx, cmds); err == nil || !fewer(cmds, err) {
+				return s.both.String(), 0, err
+			}
+			if err := s.end(true); err != nil {
+				s = nil
+				return "", 0, err
+			}
 		}
-		return s.both.String(), 0, s.start(ctx, cmds)
 	})
 	if err == nil { // the children need the beacon until all have connected
 		err = settle(ctx, inter)
@@ -343,6 +361,33 @@ func (c *Comm) Spawn(ctx context.Context, root int, cmds ...Command) (_ *Comm, e
 		err = errors.Join(err, wrap(op, s.end(err != nil)))
 	}
 	return inter, err
+}
+
+// fewer has the command of the first program that could not be started start as many as could before, if
+// that is one of its soft numbers, or fewer. It reports whether there is such a number.
+func fewer(cmds []Command, err error) bool {
+	var failed *SpawnError
+	if !errors.As(err, &failed) {
+		return false
+	}
+	at := slices.IndexFunc(failed.Errs, func(err error) bool { return err != nil })
+	for i := range cmds {
+		c := &cmds[i]
+		if at >= c.N {
+			at -= c.N
+			continue
+		}
+		n := 0
+		for _, soft := range c.Soft {
+			if soft <= at {
+				n = max(n, soft)
+			}
+		}
+		c.N = cmp.Or(n, c.N)
+		c.Soft = slices.DeleteFunc(slices.Clone(c.Soft), func(soft int) bool { return soft > c.N })
+		return n > 0
+	}
+	return false
 }
 
 // settle returns when all ranks of both jobs have connected. One that has ended since is an error of what
@@ -435,12 +480,24 @@ func (c *Comm) Parent() *Comm {
 	return nil
 }
 
-// AppNum is the number of this program's command, from 0 on, in the Spawn that has started it or in the
-// command line of "vmmc mpirun", and Undefined otherwise (MPI_APPNUM).
+// AppNum is the number of this program's command, from 0 on, in the Spawn or the "vmmc mpirun" that has
+// started it, and Undefined otherwise (MPI_APPNUM).
 //
 // Experimental: it may change in any release.
 func (c *Comm) AppNum() int {
-	n, err := strconv.Atoi(env.Get(nodeproto.AppNumEnv))
+	return numberOf(nodeproto.AppNumEnv)
+}
+
+// UniverseSize is how many ranks the nodes of the job have room for, those that it has included
+// (MPI_UNIVERSE_SIZE): as many as "vmmc mpirun" was given slots, and Undefined if something else has
+// started the job. A job may spawn more.
+//
+// Experimental: it may change in any release.
+func (c *Comm) UniverseSize() int { return numberOf(nodeproto.UniverseEnv) }
+
+// numberOf is the number that a variable of the environment has, or Undefined.
+func numberOf(name string) int {
+	n, err := strconv.Atoi(env.Get(name))
 	if err != nil || n < 0 {
 		return Undefined
 	}

@@ -37,6 +37,11 @@ func spawned(ctx context.Context, _ *vmmc.Process, args ...string) error {
 	if args[0] == "ends before Init" {
 		return errWrong
 	}
+	if args[0] == "two at most" {
+		if rank, err := strconv.Atoi(os.Getenv(nodeproto.RankEnv)); err != nil || rank >= 2 {
+			return fmt.Errorf("rank %d: %w", rank, errors.Join(err, errWrong))
+		}
+	}
 	if args[0] == "hangs before Init" {
 		time.Sleep(bound)
 		return errWrong
@@ -65,7 +70,10 @@ func spawned(ctx context.Context, _ *vmmc.Process, args ...string) error {
 		return err
 	}
 	switch args[0] {
-	case "finalizes":
+	case "finalizes", "two at most":
+		if c.UniverseSize() != 7 {
+			return fmt.Errorf("the universe has %d ranks: %w", c.UniverseSize(), errWrong)
+		}
 		return c.Finalize(ctx)
 	case "disconnects":
 		if err := parent.Disconnect(ctx); err != nil {
@@ -205,11 +213,45 @@ func TestSpawn(t *testing.T) {
 
 // Parents and children that are connected finalize together.
 func TestSpawnFinalize(t *testing.T) {
+	t.Setenv(nodeproto.UniverseEnv, "7")
 	parents := jobOn(t, vmmctest.Nodes(t, 1), "", 2)
 	each(t, parents, func(ctx context.Context, c *mpi.Comm) error {
+		if c.UniverseSize() != 7 {
+			return fmt.Errorf("the universe has %d ranks: %w", c.UniverseSize(), errWrong)
+		}
 		inter, err := c.Spawn(ctx, 0, itself(2, "spawned rank", "finalizes", "2"))
 		if err != nil {
 			return err
+		}
+		return talkAcross(ctx, inter, 2)
+	})
+}
+
+// Of four programs two can be started. A command to which two are enough starts two, and one to which only
+// three are does not.
+func TestSpawnSoft(t *testing.T) {
+	t.Setenv(nodeproto.UniverseEnv, "7")
+	parents := jobOn(t, vmmctest.Nodes(t, 1), "", 2)
+	each(t, parents, func(ctx context.Context, c *mpi.Comm) error {
+		cmd := itself(4, "spawned rank", "two at most", "2")
+		cmd.Soft = []int{4, 3}
+		if _, err := c.Spawn(ctx, 0, cmd); c.Rank() == 0 && !errors.Is(err, mpi.ErrSpawn) || err == nil {
+			return fmt.Errorf("two programs where three are wanted: %w", err)
+		}
+		cmd.Soft = []int{1, 3, 2}
+		inter, err := c.Spawn(ctx, 0, cmd)
+		if err != nil {
+			return err
+		}
+		if got := inter.RemoteSize(); got != 2 {
+			return fmt.Errorf("%d programs: %w", got, errWrong)
+		}
+		if cmd.N != 4 || len(cmd.Soft) != 3 {
+			return fmt.Errorf("the command has changed: %w", errWrong)
+		}
+		cmd.Soft = []int{5}
+		if _, err := c.Spawn(ctx, 0, cmd); c.Rank() == 0 && !errors.Is(err, mpi.ErrArg) || err == nil {
+			return fmt.Errorf("more than all: %w", err)
 		}
 		return talkAcross(ctx, inter, 2)
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -33,7 +34,9 @@ type mpiRun struct {
 	stderr io.Writer
 	out    *streams
 	ranks  []mpijob.Rank
-	kill   func(s syscall.Signal) // signals all ranks
+	// universe is how many ranks the nodes have slots for.
+	universe int
+	kill     func(s syscall.Signal) // signals all ranks
 
 	mu sync.Mutex
 	// Guarded by mu.
@@ -86,6 +89,7 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 	if m.ranks, err = m.Place(hosts); err != nil {
 		return &serve.StatusError{Status: serve.Misused, Err: err}
 	}
+	m.universe = m.Universe(hosts, len(m.ranks))
 	for _, r := range m.ranks {
 		if !slices.Contains(here, r.Host) {
 			return serve.Usage("node %q without --session: ranks of other nodes run in a session; make one with \"vmmc session add\", and name it", r.Host)
@@ -131,8 +135,7 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 				return serve.Flag("wdir", dir, err)
 			}
 		}
-		p.Dir, p.own = r.Program.Dir, slices.Concat(library, m.Env, r.Program.Env)
-		p.own = append(p.own, fmt.Sprintf("%s=%d", nodeproto.AppNumEnv, r.App))
+		p.Dir, p.own = r.Program.Dir, slices.Concat(library, m.Env, r.Program.Env, m.rankEnv(rank))
 		if pipes != "" {
 			p.own, p.ExtraFiles = append(p.own, pipes), a.life.theirs[:]
 		}
@@ -166,6 +169,14 @@ func (m *mpiRun) runHere(ctx context.Context, hosts []mpijob.Host) (err error) {
 	}
 	_, err = a.run(programs, m.told, m.out)
 	return err
+}
+
+// rankEnv is what package mpi tells a rank beside its place in the group.
+func (m *mpiRun) rankEnv(rank int) []string {
+	return []string{
+		nodeproto.AppNumEnv + "=" + strconv.Itoa(m.ranks[rank].App),
+		nodeproto.UniverseEnv + "=" + strconv.Itoa(m.universe),
+	}
 }
 
 // outputOf is where the output of a rank goes.

@@ -179,6 +179,7 @@ func (m *mpiRun) placeInSession(ctx context.Context, a *ask.Cluster, o *runOptio
 	if m.ranks, err = m.Place(hosts); err != nil {
 		return nil, &serve.StatusError{Status: serve.Misused, Err: err}
 	}
+	m.universe = m.Universe(hosts, len(m.ranks))
 	o.count = len(m.ranks)
 	names := make([]string, o.count)
 	for rank, r := range m.ranks {
@@ -233,6 +234,7 @@ func (m *mpiRun) adapt(rank int, r *nodev1.RunRequest) {
 	if len(m.ranks) == 1 {
 		own = append(own, oneRankEnv()...)
 	}
+	own = append(own, m.rankEnv(rank)...)
 	variables := make([][]byte, 0, len(own))
 	for _, v := range own {
 		variables = append(variables, []byte(v))

@@ -22,6 +22,8 @@ const (
 const (
 	ParentEnv = "VMMC_MPI_PARENT" // of a job that another one has spawned: what connects it
 	AppNumEnv = "VMMC_MPI_APPNUM" // the number of its command, from 0 on
+	// UniverseEnv is how many ranks the nodes of the job have room for.
+	UniverseEnv = "VMMC_MPI_UNIVERSE"
 
 	// LifelineEnv has the descriptors of two pipes with vmmc mpirun, and their inodes.
 	LifelineEnv = "VMMC_MPI_LIFELINE"

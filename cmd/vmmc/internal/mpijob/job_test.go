@@ -3,6 +3,7 @@ package mpijob
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,6 +95,39 @@ func TestPlaceByLoad(t *testing.T) {
 	}
 	if loads["n2"] != 0 {
 		t.Errorf("the given loads have changed: %v", loads)
+	}
+}
+
+// A job has room for as many ranks as all its nodes have slots, and at least for those that it has. Each rank
+// knows the number of its program.
+func TestUniverse(t *testing.T) {
+	for line, want := range map[string]struct {
+		universe int
+		apps     string
+	}{
+		"-n 2 a":                            {3, "0 0"},
+		"-n 5 a":                            {5, "0 0 0 0 0"},
+		"-n 1 a : -n 2 b":                   {3, "0 1 1"},
+		"-n 1 a : -host n3:4 -n 1 b":        {7, "0 1"},
+		"-n 1 a : -host N1 -n 1 b : -n 1 c": {3, "0 1 2"},
+		"-ppn 4 -n 1 a":                     {8, "0"},
+	} {
+		j, err := Parse(strings.Fields(line), look, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts := []Host{{"n1", 2}, {"n2", 1}}
+		ranks, err := j.Place(hosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var apps []string
+		for _, r := range ranks {
+			apps = append(apps, strconv.Itoa(r.App))
+		}
+		if got := j.Universe(hosts, len(ranks)); got != want.universe || strings.Join(apps, " ") != want.apps {
+			t.Errorf("%q: %d, %q, want %+v", line, got, apps, want)
+		}
 	}
 }
 

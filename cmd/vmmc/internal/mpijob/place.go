@@ -111,9 +111,23 @@ func (j *Job) Hosts() (all []Host, err error) {
 // Rank is what one rank runs, and where.
 type Rank struct {
 	Program *Program
+	App     int // the number of the program
 	Host    string
 	Local   int // its number among the ranks of the host
-	App     int // the number of the program in the command line
+}
+
+// Universe is how many ranks the nodes have slots for: those of the job, and those that only a program
+// names. It is at least how many ranks there are.
+func (j *Job) Universe(hosts []Host, ranks int) int {
+	all := slices.Clone(hosts)
+	for _, p := range j.Programs {
+		for _, h := range p.Hosts {
+			if !slices.ContainsFunc(all, func(o Host) bool { return strings.EqualFold(o.Name, h.Name) }) {
+				all = append(all, h)
+			}
+		}
+	}
+	return max(newMapper(j, all).slots(), ranks)
 }
 
 // Place says what each rank runs, and where: on the program's nodes, or on those of the job.
@@ -141,7 +155,7 @@ func (j *Job) Place(hosts []Host) (all []Rank, err error) {
 		}
 		for range count {
 			host := m.next()
-			all = append(all, Rank{p, host, local[host], i})
+			all = append(all, Rank{p, i, host, local[host]})
 			local[host]++
 		}
 	}
