@@ -40,6 +40,7 @@ type Comm struct {
 	freed atomic.Bool
 
 	attributes attributes
+	info       hintSet
 	handler    atomic.Pointer[Errhandler] // nil: ErrorsReturn
 
 	mu  sync.Mutex

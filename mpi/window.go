@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vmmc-go/vmmc"
 	engine "github.com/vmmc-go/vmmc/internal/mpi"
@@ -34,6 +35,10 @@ type Win[T any] struct {
 	words   bool           // reports whether values are words that remote atomics change
 	integer bool
 
+	info hintSet
+	// unordered reports whether accumulates of this rank have no order.
+	unordered atomic.Bool
+
 	mu      sync.Mutex
 	freed   bool
 	fenced  bool
@@ -43,6 +48,8 @@ type Win[T any] struct {
 	posted []*engineWait
 	locked map[int]LockType
 	all    allState
+	// noLocks reports whether the window has the hint no_locks.
+	noLocks bool
 }
 
 // engineWait is the receive of an origin's Complete.

@@ -8,7 +8,8 @@ import (
 // Accumulate combines values with those of a rank's memory from place at on (MPI_Accumulate,
 // chapter One-Sided Communications). It is atomic for each value: accumulates, fetches and
 // compare-and-swaps of all ranks on one value take place one after another, whichever operations
-// they have. Those of one rank to another take place in the order of their calls. Put and Get are
+// they have. Those of one rank to another take place in the order of their calls, unless the window has the
+// hint accumulate_ordering "none" ([Win.SetInfo]). Put and Get are
 // not atomic.
 //
 // An operation is called as op(src, memory) for one value or more, and may be called several times.
@@ -60,7 +61,7 @@ func (w *Win[T]) CompareAndSwap(ctx context.Context, old, v T, target, at int) (
 	from, _ := bytesOf(call, []T{old})
 	to, _ := bytesOf(call, []T{v})
 	got, _ := bytesOf(call, was)
-	end, err := f.turn(ctx, call)
+	end, err := w.turn(ctx, call, f)
 	if err != nil {
 		return was[0], err
 	}
@@ -107,9 +108,18 @@ func (w *Win[T]) raccumulate(call string, src, result []T, target, at int, op Op
 	if err != nil {
 		return nil, err
 	}
-	return w.request(f, call, true, func(ctx context.Context) error {
+	return w.request(f, call, !w.unordered.Load(), func(ctx context.Context) error {
 		return w.combine(ctx, call, f, src, result, at, op)
 	}), nil
+}
+
+// turn begins an accumulate, after those that were begun before unless they have no order.
+func (w *Win[T]) turn(ctx context.Context, call string, f *far) (func(), error) {
+	if w.unordered.Load() {
+		_, end := f.begin(false)
+		return end, nil
+	}
+	return f.turn(ctx, call)
 }
 
 // accumulated checks the arguments of an accumulate.
@@ -126,7 +136,7 @@ func (w *Win[T]) accumulate(ctx context.Context, call string, src, result []T, t
 	if err != nil || f == nil {
 		return err
 	}
-	end, err := f.turn(ctx, call)
+	end, err := w.turn(ctx, call, f)
 	if err != nil {
 		return err
 	}

@@ -272,11 +272,14 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) (err error
 		return w.c.badRank(call, "target", target)
 	}
 	w.mu.Lock()
-	held := w.all != allClosed || w.locked[target] != 0
-	if !held {
+	held, none := w.all != allClosed || w.locked[target] != 0, w.noLocks
+	if !held && !none {
 		w.locked[target] = -1 // it is being taken
 	}
 	w.mu.Unlock()
+	if none {
+		return w.noLock(call)
+	}
 	if held {
 		return fail(call, "win", ErrRMASync, "this rank has locked rank %d already: call Unlock first", target)
 	}
@@ -289,6 +292,10 @@ func (w *Win[T]) Lock(ctx context.Context, kind LockType, target int) (err error
 	}
 	w.locked[target] = kind
 	return nil
+}
+
+func (w *Win[T]) noLock(call string) error {
+	return fail(call, "win", ErrRMASync, "%s has the hint no_locks: set it to false by SetInfo", w.Name())
 }
 
 // Unlock ends the epoch of Lock: all that was put is in place (MPI_Win_unlock, chapter One-Sided
@@ -337,11 +344,14 @@ func (w *Win[T]) LockAll(ctx context.Context) (err error) {
 		return err
 	}
 	w.mu.Lock()
-	held := w.all != allClosed || len(w.locked) > 0
-	if !held {
+	held, none := w.all != allClosed || len(w.locked) > 0, w.noLocks
+	if !held && !none {
 		w.all = allTaken
 	}
 	w.mu.Unlock()
+	if none {
+		return w.noLock(call)
+	}
 	if held {
 		return fail(call, "win", ErrRMASync, "this rank has a lock already: call Unlock or UnlockAll first")
 	}

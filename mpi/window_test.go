@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -599,6 +600,103 @@ func TestAccumulateGivenUp(t *testing.T) {
 	}
 	if err := errors.Join(w.FlushLocal(ctx, 0), w.FlushLocalAll(ctx), w.Free(ctx), c.Finalize(ctx)); err != nil {
 		t.Error(err)
+	}
+}
+
+// Hints are kept and returned, with the defaults of the others. Without an order an accumulate does not wait
+// for one that was begun before, and without locks there are none.
+func TestInfo(t *testing.T) {
+	ctx := within(t)
+	c := one(t)
+	defer ended(t, c)
+	w, err := mpi.WinAllocate[int64](ctx, c, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mpi.Info{
+		"no_locks": "false", "accumulate_ordering": "rar,raw,war,waw", "accumulate_ops": "same_op_no_op",
+		"same_size": "false", "same_disp_unit": "false",
+	}
+	if got := w.Info(); !maps.Equal(got, want) {
+		t.Errorf("the defaults are %v", got)
+	}
+	for _, bad := range []mpi.Info{
+		{"no_locks": "yes"}, {"accumulate_ordering": "rar,none"}, {"same_size": "true", "accumulate_ordering": ""},
+	} {
+		if err := w.SetInfo(bad); !errors.Is(err, mpi.ErrInfoValue) {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	if got := w.Info(); !maps.Equal(got, want) {
+		t.Errorf("a value that cannot be has changed %v", got)
+	}
+	if err := w.SetInfo(mpi.Info{"accumulate_ordering": "none", "no_locks": "true", "unknown": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	want["accumulate_ordering"], want["no_locks"] = "none", "true"
+	if got := w.Info(); !maps.Equal(got, want) {
+		t.Errorf("it has %v", got)
+	}
+	if err := w.Lock(ctx, mpi.LockShared, 0); !errors.Is(err, mpi.ErrRMASync) {
+		t.Errorf("a lock of a window without locks: %v", err)
+	}
+	if err := w.LockAll(ctx); !errors.Is(err, mpi.ErrRMASync) {
+		t.Errorf("locks of a window without locks: %v", err)
+	}
+	if err := w.Fence(ctx); err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	slow := mpi.OpOf(func(in, inout []int64) {
+		once.Do(func() { close(begun) })
+		<-goOn
+		inout[0] += in[0]
+	}, false)
+	first, err := w.Raccumulate([]int64{5}, 0, 0, slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-begun
+	if err := w.Accumulate(ctx, []int64{2}, 0, 0, mpi.Sum[int64]()); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.CompareAndSwap(ctx, 0, 3, 0, 1); err != nil {
+		t.Error(err)
+	}
+	if got := w.Values(); got[0] != 2 || got[1] != 3 {
+		t.Errorf("before the first is over: %v", got)
+	}
+	close(goOn)
+	if _, err := first.Wait(ctx); err != nil || w.Values()[0] != 7 {
+		t.Errorf("both are %d: %v", w.Values()[0], err)
+	}
+	if err := w.SetInfo(mpi.Info{"no_locks": "false"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Lock(ctx, mpi.LockShared, 0), w.Unlock(ctx, 0), w.Free(ctx)); err != nil {
+		t.Error(err)
+	}
+	if err := w.SetInfo(nil); !errors.Is(err, mpi.ErrWin) {
+		t.Errorf("hints of a freed window: %v", err)
+	}
+
+	if err := c.SetInfo(mpi.Info{"mpi_assert_no_any_tag": "true", "other": "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetInfo(mpi.Info{"mpi_assert_exact_length": "1"}); !errors.Is(err, mpi.ErrInfoValue) {
+		t.Errorf("a value that cannot be: %v", err)
+	}
+	got := c.Info()
+	if len(got) != 4 || got["mpi_assert_no_any_tag"] != "true" || got["mpi_assert_exact_length"] != "false" {
+		t.Errorf("the communicator has %v", got)
+	}
+	d, err := c.Dup(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Info()["mpi_assert_no_any_tag"] != "false" {
+		t.Errorf("a dup has %v", d.Info())
 	}
 }
 
