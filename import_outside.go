@@ -1,6 +1,8 @@
 package vmmc
 
 import (
+	"sync/atomic"
+
 	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/internal/link/redirect"
 	"github.com/vmmc-go/vmmc/internal/nodeproto"
@@ -31,6 +33,10 @@ func init() {
 		process.(*Process).engine.SetGate(g)
 	}
 	link.ProcessesOutside.GateOpened = func(process any) { process.(*Process).engine.GateOpened() }
+	link.RequestsOutside.StoreWhenDone = func(request any, word *atomic.Uint64, value uint64) {
+		q := request.(Request)
+		q.r.StoreWhenDone(word, value)
+	}
 	link.ExportsOutside.End = func(ex any) (o redirect.EndOutside, ok bool) {
 		e := ex.(*Export)
 		if e.redirect == nil {

@@ -150,6 +150,9 @@ func TestMappedWithoutMembarrier(t *testing.T) {
 	runInside(t, "unfenced", "closing", "200")
 }
 
+// The status of a finished request of Go on mapped memory enters Go not once.
+func TestStatusStaysInC(t *testing.T) { runInside(t, "status") }
+
 // Waits for an event that are left by siglongjmp lose none.
 func TestEventsLeft(t *testing.T) { runInside(t, "events-left") }
 

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define VMMC_LAYOUT 13
+#define VMMC_LAYOUT 14
 
 /* Operations. In, out: the numbers of in[] and out[]. */
 enum {
@@ -32,9 +32,9 @@ enum {
     VMMCB_IMPORT_STATE, /* in: handle; out: handle, address, bytes */
     VMMCB_UNIMPORT,     /* in: handle */
     VMMCB_SEND,         /* in: number, handle, offset, address, bytes, VMMCB_NOTIFY, _ASYNC */
-    VMMCB_GET,          /* in: the same; both: out: an asynchronous handle's words */
+    VMMCB_GET,          /* in: the same; both: out: the number of an asynchronous request */
     VMMCB_FENCE,        /* in: number, handle */
-    VMMCB_STATUS,       /* in: an asynchronous handle's words */
+    VMMCB_STATUS,       /* in: the number of an asynchronous request, of a handle that C has made */
     VMMCB_POST_REDIR,   /* in: handle, offset, bytes, address */
     VMMCB_END_REDIR,    /* in: handle; out: bytes, first */
     VMMCB_DATA_END,     /* in: handle; out: word */
@@ -366,6 +366,7 @@ struct vmmcb_epoch {
 #define VMMCB_SLOTS (1u << (VMMCB_TOP_SHIFT - VMMCB_SLOT_SHIFT))
 #define VMMCB_IMPORTS (1u << 20)
 #define VMMCB_EXPORTS VMMCB_IMPORTS /* the number of one is in the low bits of its handle */
+#define VMMCB_REQUESTS (1u << 14)
 #define VMMCB_NO_IMPORT 0x80000000u /* a slot of DestSpace that no import has */
 
 /* What both parts share. C makes it, and gives it to vmmcgo_start. */
@@ -388,6 +389,11 @@ struct vmmcb_shared {
     uint32_t barriers;            /* 1: there is no membarrier, so C stores `now` with a barrier */
     uint32_t joined;              /* 1: the process has joined its node */
     uint32_t ended;               /* how many exports and imports the program has closed */
+    /*
+     * VMMCB_REQUESTS numbers: of the last request that has succeeded of those whose numbers leave
+     * the same rest. Go stores the number after the transfer, of requests on mapped memory.
+     */
+    const uint64_t *requests;
     /*
      * Blocking of notifications. C adds a level and then loads `running`. Go stores `running`, and
      * then loads `levels`, before it takes a notification for a handler. C takes the last level

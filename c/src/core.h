@@ -173,10 +173,14 @@ static inline uint32 vmmc_words(uint64_t bytes) {
 
 /* requests.c */
 int vmmc_choose_key(void);
-/* Gives a handle to a request that is over. */
+/* Gives a handle to a request of Go, and to one that is over. */
+void vmmc_request(vmmc_async_handle_t *handle, uint64_t number);
 void vmmc_completed_request(vmmc_async_handle_t *handle);
-/* Reports whether a handle is one of these. */
-int vmmc_is_completed(const vmmc_async_handle_t *handle);
+/*
+ * 0: the request has succeeded, as far as C knows; InProgress: Go is to be asked for the number;
+ * BadAsyncHandle: there is none.
+ */
+int vmmc_status(const vmmc_async_handle_t *handle, uint64_t *number);
 
 /* handlers.c */
 int vmmc_start_handlers(void);

@@ -190,10 +190,11 @@ static struct vmmcb_shared *make_shared(void) {
     s->imports = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->imports);
     s->exports = vmmc_map((size_t)VMMCB_EXPORTS * sizeof *s->exports);
     s->epochs = vmmc_map((size_t)VMMCB_EPOCHS * sizeof *s->epochs);
+    s->requests = vmmc_map((size_t)VMMCB_REQUESTS * sizeof *s->requests);
     s->vip_vis = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->vip_vis);
     s->vip_cqs = vmmc_map((size_t)VMMCB_IMPORTS * sizeof *s->vip_cqs);
-    if (s->event < 0 || !s->top || !s->imports || !s->exports || !s->epochs || !s->vip_vis ||
-        !s->vip_cqs) {
+    if (s->event < 0 || !s->top || !s->imports || !s->exports || !s->epochs || !s->requests ||
+        !s->vip_vis || !s->vip_cqs) {
         return NULL; /* the process has next to nothing left: what was mapped is not missed */
     }
     return s;

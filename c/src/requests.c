@@ -1,7 +1,8 @@
 /*
- * Handles of asynchronous sends and gets that C has completed before their calls returned. Go knows
- * nothing of them. The first word is a count with the highest bit set, which no handle of Go has,
- * and the second one a keyed hash of it (SipHash-2-4), so that a program cannot make one up.
+ * Handles of asynchronous sends and gets. The first word is a number, and the second one a keyed
+ * hash of it (SipHash-2-4), so that a program cannot make one up. Of requests that C has completed
+ * before their calls returned Go knows nothing: their numbers are C's own count, with the highest
+ * bit set. All others are Go's numbers.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -54,14 +55,27 @@ static uint64_t hash(uint64_t word) {
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-void vmmc_completed_request(vmmc_async_handle_t *handle) {
-    uint64_t n = (atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1) | OURS;
+void vmmc_request(vmmc_async_handle_t *handle, uint64_t number) {
     memset(handle, 0, sizeof *handle);
-    handle->vmmc_opaque[0] = n;
-    handle->vmmc_opaque[1] = hash(n);
+    handle->vmmc_opaque[0] = number;
+    handle->vmmc_opaque[1] = hash(number);
 }
 
-int vmmc_is_completed(const vmmc_async_handle_t *handle) {
+void vmmc_completed_request(vmmc_async_handle_t *handle) {
+    vmmc_request(handle, (atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1) | OURS);
+}
+
+int vmmc_status(const vmmc_async_handle_t *handle, uint64_t *number) {
     const uint64_t *w = handle->vmmc_opaque;
-    return w[0] & OURS && w[1] == hash(w[0]) && w[2] == 0 && w[3] == 0;
+    if (w[0] == 0 || w[1] != hash(w[0]) || w[2] != 0 || w[3] != 0) {
+        return vmmc_fail(vmmcErr_BadAsyncHandle,
+                         "ask for a request: no asynchronous send or get has given this handle");
+    }
+    *number = w[0];
+    if (w[0] & OURS) {
+        return 0;
+    }
+    /* It pairs with Go's store: what the transfer has stored is there. */
+    const uint64_t *done = &vmmc_shared->requests[w[0] % VMMCB_REQUESTS];
+    return __atomic_load_n(done, __ATOMIC_ACQUIRE) == w[0] ? 0 : vmmcErr_InProgress;
 }

@@ -217,7 +217,7 @@ __attribute__((noinline)) static int transfer(uint32_t op, const void *local, co
         vmmc_queue(t, r);
     }
     if (request && r->code == 0) {
-        memcpy(request->vmmc_opaque, r->out, sizeof request->vmmc_opaque);
+        vmmc_request(request, r->out[0]);
     }
     return vmmc_end(t, r);
 }
@@ -297,15 +297,17 @@ API vmmc_result_t vmmc_AsyncStatus(vmmc_async_handle_t *handle) {
     if (code != 0) {
         return code;
     }
-    if (vmmc_is_completed(handle)) {
-        return 0;
+    uint64_t number;
+    code = vmmc_status(handle, &number);
+    if (code != vmmcErr_InProgress) {
+        return code;
     }
     struct thread *t = vmmc_thread();
     struct vmmcb_record *r = t ? vmmc_begin(t, VMMCB_STATUS, 0) : NULL;
     if (!r) {
         return vmmc_fail(vmmcErr_NoMem, "ask for a request: no memory for a record");
     }
-    memcpy(r->in, handle->vmmc_opaque, sizeof handle->vmmc_opaque);
+    r->in[0] = number;
     if (t->in_handler || vmmc_now(t, r) == VMMCB_WOULD_WAIT) {
         vmmc_queue(t, r);
     }

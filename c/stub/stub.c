@@ -769,13 +769,12 @@ static int run(struct vmmcb_record *r) {
         }
         if (r->in[5] & VMMCB_ASYNC) {
             r->out[0] = ++last_request;
-            r->out[1] = r->out[0] * 77;
         }
         return 0;
     case VMMCB_FINISH: /* a check after the last word has failed */
         return vmmcErr_OutcomeUnknown;
     case VMMCB_STATUS:
-        return r->in[0] != 0 && r->in[1] == r->in[0] * 77 ? 0 : vmmcErr_BadAsyncHandle;
+        return r->in[0] != 0 && r->in[0] <= last_request ? 0 : vmmcErr_BadAsyncHandle;
     case VMMCB_FENCE_AT:
         return far_memory(r->in[0], 0, &code) ? 0 : code;
     case VMMCB_ATOMIC:

@@ -66,7 +66,7 @@ func vmmcgo_start(r *C.struct_vmmcb_record) {
 	l.nodes.init()
 	l.imports.init()
 	l.exports.init()
-	l.requests.init()
+	l.requests.init(shared)
 	l.vipl.init()
 	l.grace.init(shared)
 	l.joining = semaphore.New(1)

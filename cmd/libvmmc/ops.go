@@ -296,7 +296,7 @@ func (l *library) transfer(ctx context.Context, r *record) error {
 		q, err = im.SendAsync(ctx, mem, off)
 	}
 	if err == nil {
-		l.requests.add(q, &r.out)
+		r.out[0] = C.uint64_t(l.requests.add(q))
 	}
 	return err
 }

@@ -10,12 +10,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/vmmc-go/vmmc"
+	"github.com/vmmc-go/vmmc/internal/link"
 	"github.com/vmmc-go/vmmc/manual"
 )
 
@@ -192,31 +192,26 @@ type imports struct{ table[*imported] }
 func (i *imports) init() { i.initTable(kindImport) }
 
 // requests are the asynchronous sends and gets that are not known to be over. Their numbers count
-// up, so that a lower one that is not here is of a request that has succeeded.
+// up, so that a lower one that is not here is of a request that has succeeded. C makes handles of
+// the numbers, and gives only numbers of its own handles.
 type requests struct {
+	done []atomic.Uint64 // C's: of each place the number of the last request there that has succeeded.
+
 	mu     sync.Mutex
-	seed   maphash.Seed
 	last   uint64
 	oldest uint64                  // none before it is in begun
 	begun  map[uint64]vmmc.Request // Guarded by mu.
 	failed map[uint64]error        // stays, so that a handle may be asked for again
 }
 
-func (q *requests) init() {
-	q.seed, q.oldest = maphash.MakeSeed(), 1
+func (q *requests) init(shared *C.struct_vmmcb_shared) {
+	q.done = unsafe.Slice((*atomic.Uint64)(unsafe.Pointer(shared.requests)), C.VMMCB_REQUESTS)
+	q.oldest = 1
 	q.begun, q.failed = map[uint64]vmmc.Request{}, map[uint64]error{}
 }
 
-// check is what makes the words of a handle one of this process's.
-func (q *requests) check(n, secret uint64) uint64 {
-	var b [16]byte
-	binary.NativeEndian.PutUint64(b[:], n)
-	binary.NativeEndian.PutUint64(b[8:], secret)
-	return maphash.Bytes(q.seed, b[:])
-}
-
-// add gives a request a handle.
-func (q *requests) add(v vmmc.Request, out *[4]C.uint64_t) {
+// add gives a request a number.
+func (q *requests) add(v vmmc.Request) uint64 {
 	q.mu.Lock()
 	q.last++
 	n := q.last
@@ -227,8 +222,8 @@ func (q *requests) add(v vmmc.Request, out *[4]C.uint64_t) {
 		}
 	}
 	q.mu.Unlock()
-	salt := random()
-	*out = [4]C.uint64_t{C.uint64_t(n), C.uint64_t(salt), C.uint64_t(q.check(n, salt)), C.uint64_t(q.check(salt, n))}
+	link.RequestsOutside.StoreWhenDone(v, &q.done[n%C.VMMCB_REQUESTS], n)
+	return n
 }
 
 // settle returns a request's outcome, and forgets one that has succeeded. mu is held.
@@ -246,13 +241,7 @@ func (q *requests) settle(n uint64, r vmmc.Request) error {
 
 // status is vmmc_AsyncStatus.
 func (q *requests) status(r *record) error {
-	n, salt := uint64(r.in[0]), uint64(r.in[1])
-	if uint64(r.in[2]) != q.check(n, salt) || uint64(r.in[3]) != q.check(salt, n) {
-		return &vmmc.Error{
-			Op: "ask for a request", Code: vmmc.ErrBadAsyncHandle,
-			Err: errors.New("no asynchronous send or get has given this handle"),
-		}
-	}
+	n := uint64(r.in[0])
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if v, ok := q.begun[n]; ok {

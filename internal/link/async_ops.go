@@ -171,6 +171,34 @@ type deferredOp struct {
 	seq  uint64
 	err  error
 	done atomic.Bool // seq and err are set before.
+
+	// See [Request.StoreWhenDone]. Guarded by the backlog's mu.
+	doneWord  *atomic.Uint64
+	doneValue uint64
+}
+
+// storeDone tells code outside of Go that the operation is over, if that is so and there is nothing
+// more to say of it. The caller holds the backlog's mu.
+func (d *deferredOp) storeDone() {
+	if d.doneWord != nil && d.done.Load() && d.err == nil && d.seq == 0 {
+		d.doneWord.Store(d.doneValue)
+	}
+}
+
+// StoreWhenDone stores a value in a word when the operation has succeeded, which may be now. It does
+// so only for an operation on mapped memory: the result of one on the stream depends on words that
+// change without a call.
+func (r *Request) StoreWhenDone(word *atomic.Uint64, value uint64) {
+	switch d := r.deferred; {
+	case d != nil:
+		b := &r.requester.backlog
+		b.mu.Lock()
+		d.doneWord, d.doneValue = word, value
+		d.storeDone()
+		b.mu.Unlock()
+	case r.fetch == nil && r.seq == 0: // done within the call that began it
+		word.Store(value)
+	}
 }
 
 // backlog holds the deferred operations of one link in order. While there are any, later operations
@@ -289,6 +317,7 @@ func (b *backlog) run() {
 // opDone removes the first operation, which is complete. The caller holds mu and is the worker.
 func (b *backlog) opDone(d *deferredOp) {
 	d.done.Store(true)
+	d.storeDone()
 	n := copy(b.ops, b.ops[1:])
 	b.ops[n] = nil
 	b.ops = b.ops[:n]

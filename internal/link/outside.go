@@ -76,6 +76,13 @@ var ProcessesOutside struct {
 	GateOpened func(process any)
 }
 
+// RequestsOutside is how cmd/libvmmc reaches what a request of package vmmc has for code outside of
+// Go. Package vmmc sets it; request is its Request.
+var RequestsOutside struct {
+	// StoreWhenDone is [Request.StoreWhenDone].
+	StoreWhenDone func(request any, word *atomic.Uint64, value uint64)
+}
+
 // ExportsOutside is how cmd/libvmmc reaches the end of data of an export of package vmmc. Package
 // vmmc sets it; ex is its *Export.
 var ExportsOutside struct {

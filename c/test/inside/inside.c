@@ -370,6 +370,43 @@ static void events_left(void) {
     WANT(vmmcx_next_event(100, &e), vmmcErr_Timeout);
 }
 
+/* Reports whether Go has told C that a request is over. */
+static int in_go_over(vmmc_async_handle_t *q) {
+    uint64_t n = q->vmmc_opaque[0];
+    CHECK(n != 0 && n >> 63 == 0);
+    return __atomic_load_n(&vmmc_shared->requests[n % VMMCB_REQUESTS], __ATOMIC_ACQUIRE) == n;
+}
+
+/* The status of a long request on mapped memory that has ended does not enter Go. */
+static void status_in_c(void) {
+    enum { WORDS = 1 << 18, ROUNDS = 20 };
+    static int32 src[WORDS], dst[WORDS];
+    struct both b = make(WORDS, 31);
+    for (int32 i = 1; i <= ROUNDS; i++) {
+        vmmc_async_handle_t q[2], forged;
+        for (int k = 0; k < WORDS; k++) {
+            src[k] = i + k;
+        }
+        WANT(vmmc_SendDataAsync(src, b.proxy, WORDS, &q[0]), 0);
+        WANT(vmmc_GetDataAsync(dst, b.proxy, WORDS, &q[1]), 0);
+        WANT(vmmcx_fence(b.proxy), 0); /* the send */
+        CHECK(in_go_over(&q[0]));
+        while (!in_go_over(&q[1])) {
+            usleep(50);
+        }
+        uint32_t before = entries();
+        WANT(vmmc_AsyncStatus(&q[1]), 0);
+        WANT(vmmc_AsyncStatus(&q[0]), 0);
+        CHECK(memcmp(src, b.buf, sizeof src) == 0 && memcmp(src, dst, sizeof dst) == 0);
+        forged = q[0];
+        forged.vmmc_opaque[0]++;
+        WANT(vmmc_AsyncStatus(&forged), vmmcErr_BadAsyncHandle);
+        CHECK(entries() == before);
+    }
+    WANT(vmmc_UnimportRecvBuf(b.im), 0);
+    WANT(vmmc_UnexportRecvBuf(b.ex), 0);
+}
+
 /* Sends and gets of all lengths up to 64 words, and of long ones, enter Go not once. */
 static void probe(void) {
     enum { MOST = 1 << 19 };
@@ -1044,6 +1081,8 @@ int main(int argc, char **argv) {
         levels_wait();
     } else if (strcmp(name, "levels-storm") == 0) {
         levels_storm(atoi(a2));
+    } else if (strcmp(name, "status") == 0) {
+        status_in_c();
     } else if (strcmp(name, "events-left") == 0) {
         events_left();
     } else if (strcmp(name, "levels") == 0) {
