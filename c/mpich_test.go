@@ -5,6 +5,7 @@ package c_test
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -224,3 +225,188 @@ func TestMPICHBenchmark(t *testing.T) {
 		t.Errorf("%v, and %d results, want %d:\n%s", err, lines, len(work)-1, out)
 	}
 }
+
+// Libraries that are packages, linked with MPICH, run on this one under programs of their users.
+func TestMPICHPackages(t *testing.T) {
+	node := vmmctest.Nodes(t, 1)[0]
+	const lib = "/usr/lib/x86_64-linux-gnu"
+	for _, one := range []struct {
+		name, needs, source string
+		flags               []string
+		file                bool // it takes the name of a file
+	}{
+		{
+			"parallel HDF5", lib + "/hdf5/mpich/libhdf5.so", "mpich/test/hdf5.c",
+			[]string{"-I/usr/include/hdf5/mpich", lib + "/hdf5/mpich/libhdf5.so"},
+			true,
+		},
+		{
+			"ScaLAPACK", lib + "/libscalapack-mpich.so.2.2", "mpich/test/pdgesv.f90",
+			[]string{lib + "/libscalapack-mpich.so.2.2", lib + "/liblapack.so.3", lib + "/libblas.so.3"},
+			false,
+		},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			if _, err := os.Stat(one.needs); err != nil {
+				t.Skipf("it is not installed: %v", err)
+			}
+			build := mpichProgram
+			if strings.HasSuffix(one.source, ".f90") {
+				build = fortranProgram
+			}
+			program := build(t, one.source, one.flags...)
+			for _, ranks := range []string{"1", "2", "4"} {
+				var args []string
+				if one.file {
+					args = append(args, filepath.Join(t.TempDir(), "table.h5"))
+				}
+				out, err := underMPIrun(t.Context(), t, node, ranks, program, args...).CombinedOutput()
+				if err != nil || string(out) != "ok\n" {
+					t.Errorf("%s ranks: %v\n%s", ranks, err, out)
+				}
+			}
+		})
+	}
+}
+
+// Mocassin of Debian's package computes the smallest nebula that it has as a benchmark, on a coarse grid: it
+// ends well, and hydrogen's line beta has the strength that it should have.
+func TestMPICHMocassin(t *testing.T) {
+	program, err := exec.LookPath("mocassin")
+	if err != nil {
+		t.Skipf("no program for MPICH that is a package (mocassin): %v", err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"input", "output"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"input.in": mocassinInput, "abunHII20.in": mocassinAbundances} {
+		if err := os.WriteFile(filepath.Join(dir, "input", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := underMPIrun(t.Context(), t, vmmctest.Nodes(t, 1)[0], "2", program)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("clean exit")) {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	lines, err := os.ReadFile(filepath.Join(dir, "output", "lineFlux.out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want, share = 5.3, 0.1 // 10^36 erg/s
+	_, rest, found := strings.Cut(string(lines), "Hbeta [E36 erg/s]:")
+	words := strings.Fields(rest)
+	if !found || len(words) == 0 {
+		t.Fatalf("output/lineFlux.out has no line beta of hydrogen:\n%s", lines)
+	}
+	if got, err := strconv.ParseFloat(words[0], 64); err != nil || math.Abs(got-want) > share*want {
+		t.Errorf("line beta of hydrogen is %s (%v), want %v within %v", words[0], err, want, share*want)
+	}
+}
+
+// underHydra is the command that runs a program with a rank at each node, by MPICH's launcher.
+func underHydra(ctx context.Context, t *testing.T, nodes []*vmmctest.Node, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	hydra, err := exec.LookPath("mpiexec.hydra")
+	if err != nil {
+		t.Skipf("no launcher of MPICH (mpich): %v", err)
+	}
+	var line []string
+	for i, node := range nodes {
+		if i > 0 {
+			line = append(line, ":")
+		}
+		line = append(line, "-n", "1")
+		for _, variable := range node.Environ() {
+			name, value, _ := strings.Cut(variable, "=")
+			line = append(line, "-env", name, value)
+		}
+		line = append(append(line, program), args...)
+	}
+	c := exec.CommandContext(ctx, hydra, line...)
+	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+testutil.CLibrary(t))
+	return c
+}
+
+// Under MPICH's own launcher a program has this library by the linker's search path. The ranks are at two
+// nodes, so that their messages go over a network.
+func TestMPICHHydraAtTwoNodes(t *testing.T) {
+	nodes := vmmctest.Nodes(t, 2)
+	for _, one := range []struct {
+		program string
+		args    []string
+	}{
+		{mpichProgram(t, "mpich/test/values.c"), []string{t.TempDir()}},
+		{fortranProgram(t, "mpich/test/plain.f90"), nil},
+		{fortranProgram(t, "mpich/test/modern.f90"), nil},
+	} {
+		out, err := underHydra(t.Context(), t, nodes, one.program, one.args...).CombinedOutput()
+		if err != nil || string(out) != "ok\n" {
+			t.Errorf("%s: %v\n%s", filepath.Base(one.program), err, out)
+		}
+	}
+	if program, err := exec.LookPath("NPmpich2"); err == nil {
+		netpipe(t, underHydra(t.Context(), t, nodes, program, "-i", "-u", "65536", "-n", "20"))
+	}
+}
+
+// mocassinInput is the benchmark HII20 of Mocassin with fewer cells, packets and iterations.
+const mocassinInput = `TStellar 20000.
+output
+symmetricXYZ
+Hdensity 100.
+TeStart 6000.
+contShape  blackbody
+nebComposition "input/abunHII20.in"
+maxIterateMC  3 100.
+nPhotons 20000
+nx 5
+ny 5
+nz 5
+nbins 600
+LPhot 1.006e13
+nuMax 15.
+nuMin 1.001e-5
+Rin 30.e17
+Rout 0.95E+19
+edges 0.95E+19 0.95E+19 0.95E+19
+convLimit 0.09
+nstages 6
+`
+
+// mocassinAbundances are its elements, by number from hydrogen on: 0 is none.
+const mocassinAbundances = `1.     ! H
+0.1    ! He
+0.     ! Li
+0.     ! Be
+0.     ! B
+2.2e-4 ! C
+4.e-5  ! N
+3.3e-4 ! O
+0.     ! F        
+5.e-5  ! Ne   
+0.     ! Na        
+0.  ! Mg   
+0.     ! Al   
+0.  ! Si   
+0.     ! P   
+9.e-6  ! S   
+0.     ! Cl   
+0.  ! Ar   
+0.     ! K   
+0.     ! Ca   
+0.     ! Sc   
+0.     ! Ti   
+0.     ! V   
+0.     ! Cr   
+0.     ! Mn   
+0.  ! Fe   
+0.     ! Co   
+0.     ! Ni   
+0.     ! Cu   
+0.     ! Zn   
+`
