@@ -5,6 +5,7 @@ package c_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
@@ -351,6 +352,40 @@ func TestMPICHHydraAtTwoNodes(t *testing.T) {
 	}
 	if program, err := exec.LookPath("NPmpich2"); err == nil {
 		netpipe(t, underHydra(t.Context(), t, nodes, program, "-i", "-u", "65536", "-n", "20"))
+	}
+}
+
+// sweepSkips are functions that may do what they are told by zeros: end the program, or store at an address
+// that they must not be given.
+var sweepSkips = []string{"MPI_Abort", "MPI_Finalize", "MPI_Init", "MPI_Init_thread", "MPIR_Dup_fn"}
+
+// No function of the library fails by a wrong handle, or by an address that is NULL. Nearly all return an
+// error.
+func TestMPICHZeros(t *testing.T) {
+	program := mpichProgram(t, "mpich/test/sweep.c", "-ldl")
+	var names []string
+	for line := range bytes.Lines(outputOf(t, "nm", "-D", "--defined-only", filepath.Join(testutil.CLibrary(t), "libmpich.so.12"))) {
+		f := strings.Fields(string(line))
+		if kind, name := f[len(f)-2], f[len(f)-1]; kind == "T" || kind == "W" {
+			if !slices.Contains(sweepSkips, name) && !slices.Contains(sweepSkips, strings.TrimPrefix(name, "P")) {
+				names = append(names, name)
+			}
+		}
+	}
+	c := underMPIrun(t.Context(), t, vmmctest.Nodes(t, 1)[0], "1", program)
+	c.Stdin = strings.NewReader(strings.Join(names, "\n"))
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	said := stderr.String()
+	if err != nil {
+		t.Fatalf("%v: it has printed %q and last\n%s", err, out, said[max(0, len(said)-500):])
+	}
+	var calls, errors int
+	_, err = fmt.Sscan(string(out), &calls, &errors)
+	t.Logf("%d functions called, %d errors", calls, errors)
+	if err != nil || calls != len(names) || calls < 1300 || errors < calls*3/4 {
+		t.Errorf("%d functions of %d have been called (%v), and %d have returned errors, want at least three quarters", calls, len(names), err, errors)
 	}
 }
 
