@@ -159,12 +159,12 @@ func (e *Env) raise(a *arguments, err error) int32 {
 	if errors.As(err, &on) && on.of != nil {
 		of = on.of
 	}
-	e.handle(of, code, describe(a.p.name, err))
-	return code
+	return e.handle(of, code, describe(a.p.name, err))
 }
 
-// handle has the error handler of an object called for an error.
-func (e *Env) handle(of handled, code int32, why string) {
+// handle has the error handler of an object called for an error. It returns the code that the call returns:
+// a handler of the program may change it.
+func (e *Env) handle(of handled, code int32, why string) int32 {
 	h := Handle(of.errhandler().Load())
 	switch {
 	case h == errorsReturn:
@@ -173,22 +173,25 @@ func (e *Env) handle(of handled, code int32, why string) {
 			of.describe(), why))
 	default:
 		if user, ok := lookup[*userHandler](&e.handles, h); ok {
-			if failed := e.callHandler(user, of.self(), code); failed != nil {
+			var failed error
+			if code, failed = e.callHandler(user, of.self(), code); failed != nil {
 				e.abort(1, fmt.Sprintf("%s: %s: the error handler cannot be called, so the job ends: %v", of.describe(), why, failed))
 			}
 		}
 	}
+	return code
 }
 
-// callHandler calls an error handler of the program with the addresses of a handle and a code.
-func (e *Env) callHandler(user *userHandler, object Handle, code int32) error {
+// callHandler calls an error handler of the program with the addresses of a handle and a code. It returns the
+// code that is there then.
+func (e *Env) callHandler(user *userHandler, object Handle, code int32) (int32, error) {
 	if e.config.Callback == nil {
-		return errNoCallback
+		return code, errNoCallback
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&object)
 	pin.Pin(&code)
 	e.config.Callback(user.function, address(&object), address(&code))
-	return nil
+	return code, nil
 }

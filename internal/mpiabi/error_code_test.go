@@ -146,6 +146,24 @@ func TestLastUsedCode(t *testing.T) {
 	}
 }
 
+// A call returns the code that its error handler leaves.
+func TestErrhandlerChangesCode(t *testing.T) {
+	r := job(t, 1)[0]
+	left := errOther
+	r.config.Callback = func(_ uint64, args ...uint64) uint64 {
+		*at[int32](args[1]) = left
+		return 0
+	}
+	h := place(r.cMemory, Handle(0))
+	r.must("MPI_Comm_create_errhandler", 0x1234, h)
+	r.must("MPI_Comm_set_errhandler", world, *at[uint64](h))
+	for _, left = range []int32{errOther, errSuccess} {
+		if code := r.call("MPI_Send", 0, 0, typeInt, 7, 0, world); code != left {
+			t.Errorf("code %d, want %d of the error handler", code, left)
+		}
+	}
+}
+
 // A communicator keeps its error handler when the program has freed the handle, and no longer.
 func TestErrhandler(t *testing.T) {
 	r := job(t, 1)[0]
