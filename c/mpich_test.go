@@ -186,6 +186,44 @@ func TestMPICHFortran(t *testing.T) {
 	}
 }
 
+// A program with MPI's classes of C++ runs on Debian's libmpichcxx and this library.
+func TestMPICHClasses(t *testing.T) {
+	needMPICH(t)
+	program := filepath.Join(t.TempDir(), "classes")
+	outputOf(t, "g++", "-w", "-I"+mpichHeader, "-o", program, "mpich/test/classes.cc",
+		strings.Replace(mpichLibrary, "libmpich", "libmpichcxx", 1), mpichLibrary)
+	node := vmmctest.Nodes(t, 1)[0]
+	for _, ranks := range []string{"1", "3"} {
+		out, err := underMPIrun(t.Context(), t, node, ranks, program).CombinedOutput()
+		if err != nil || string(out) != "ok\n" {
+			t.Errorf("%s ranks: %v\n%s", ranks, err, out)
+		}
+	}
+}
+
+// What is installed has the library by both of its names, and "vmmc doctor" says which one serves a program
+// that is linked with Debian's.
+func TestMPICHInstalled(t *testing.T) {
+	build := testutil.CLibrary(t)
+	usr := t.TempDir()
+	outputOf(t, "make", "-s", "install", "CC=gcc", "BUILD="+build, "PREFIX="+usr)
+	for _, name := range []string{"libmpich.so.12", "libmpi.so.12"} {
+		headers := string(outputOf(t, "readelf", "-d", filepath.Join(usr, "lib", name)))
+		if !strings.Contains(headers, "Library soname: [libmpich.so.12]") || !strings.Contains(headers, "[libvmmc.so.2]") {
+			t.Errorf("%s is not the library:\n%s", name, headers)
+		}
+	}
+	program := mpichProgram(t, "mpich/test/values.c")
+	_, command := mpiProgram(t)
+	vmmc := filepath.Join(usr, "bin", "vmmc") // It looks into ../lib.
+	outputOf(t, "install", "-D", command, vmmc)
+	out, _ := exec.CommandContext(t.Context(), vmmc, "doctor", "--mpi", program).CombinedOutput() // Its status is about other matters too.
+	want := "built for MPICH's ABI, and " + filepath.Join(usr, "lib", "libmpich.so.12") + " serves it"
+	if !strings.Contains(string(out), want) {
+		t.Errorf("vmmc doctor says\n%s\nwant %q in it", out, want)
+	}
+}
+
 // netpipe runs NPmpich2, as Debian has it, which checks what it gets.
 func netpipe(t *testing.T, command *exec.Cmd) {
 	t.Helper()

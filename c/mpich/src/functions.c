@@ -66,14 +66,19 @@ uint64_t call_op_c(struct function *f, uint64_t in, uint64_t inout, uint64_t cou
 typedef void handler_function(void *, int *, ...);
 typedef void handler_cxx(int, void *, int *, any_function *);
 
-/* kind is what MPI of C++ calls the type of the object. */
+/*
+ * kind is what MPI of C++ calls the type of the object. Its calls have the error handler called for
+ * each code that a function of C returns, so there the function returns none.
+ */
 static void call_handler(struct function *f, int kind, void *handle, uint64_t code) {
     int c = code_out(*(int *)code);
     if (f->proxy) {
         ((handler_cxx *)f->proxy)(kind, handle, &c, f->user);
+        c = 0;
     } else {
         ((handler_function *)f->user)(handle, &c);
     }
+    *(int *)code = (int)code_in(c);
 }
 
 #define ERRHANDLER(NAME, TYPE, CONVERT, KIND)                                              \
