@@ -44,7 +44,7 @@ func fortran(t *testing.T, source string, flags ...string) string {
 // Programs in fixed form with mpif.h, with module mpi, and with module mpi_f08 get what the standard says.
 func TestMPIFortran(t *testing.T) {
 	_, vmmc := mpiProgram(t)
-	for _, source := range []string{"old.f", "types.f90", "modern.f90"} {
+	for _, source := range []string{"old.f", "types.f90", "modern.f90", "more.f90"} {
 		t.Run(source, func(t *testing.T) {
 			program := fortran(t, "mpi/test/fort/"+source)
 			node := vmmctest.Nodes(t, 1)[0]
