@@ -1,4 +1,5 @@
-/* Shared windows, partitioned messages and external32. Each rank checks what it gets. Rank 0 prints "ok". */
+/* Shared windows, partitioned messages and external32. Each rank checks what it gets. Rank 0 prints
+   "ok". */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Jobs that spawn, connect and join, generalized requests, and communicators that are made meanwhile. Without
-   an argument it is the job that spawns: rank 0 prints "ok" at the end. */
+/* Jobs that spawn, connect and join, generalized requests, and communicators made meanwhile.
+   Without an argument it is the job that spawns: rank 0 prints "ok" at the end. */
 #include <mpi.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ static void signals_are_open(void) {
     }
 }
 
-/* Tells the rank, the number of the command and the length of the argument, and has the parents add. */
+/* Tells the rank, the number of the command and the length of the argument. The parents add. */
 static void child(const char *word) {
     MPI_Comm parent, both;
     int told[3], sum, *number, flag, n;
@@ -58,7 +58,8 @@ static void spawn(char *self) {
     int counts[] = {2, 1}, codes[3] = {-1, -1, -1}, told[3], remote, n, sum, i;
     MPI_Info infos[] = {MPI_INFO_NULL, MPI_INFO_NULL};
     MPI_Errhandler h;
-    OK(MPI_Comm_spawn_multiple(2, commands, argvs, counts, infos, 0, MPI_COMM_WORLD, &inter, codes));
+    OK(MPI_Comm_spawn_multiple(2, commands, argvs, counts, infos, 0, MPI_COMM_WORLD, &inter,
+                               codes));
     CHECK(codes[0] == MPI_SUCCESS && codes[1] == MPI_SUCCESS && codes[2] == MPI_SUCCESS);
     OK(MPI_Comm_remote_size(inter, &remote));
     CHECK(remote == 3);
@@ -75,8 +76,8 @@ static void spawn(char *self) {
     CHECK(inter == MPI_COMM_NULL);
     OK(MPI_Comm_get_errhandler(MPI_COMM_WORLD, &h));
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    n = MPI_Comm_spawn("/nowhere/program", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
-                       MPI_ERRCODES_IGNORE);
+    n = MPI_Comm_spawn("/nowhere/program", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD,
+                       &inter, MPI_ERRCODES_IGNORE);
     OK(MPI_Error_class(n, &n));
     CHECK(n == (rank == 0 ? MPI_ERR_SPAWN : MPI_ERR_OTHER) && inter == MPI_COMM_NULL);
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, h));

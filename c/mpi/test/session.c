@@ -1,5 +1,5 @@
-/* Sessions alone, one after another, in a program without MPI_Init; then MPI_Init beside one. Rank 0 prints
-   "ok". */
+/* Sessions alone, one after another, in a program without MPI_Init; then MPI_Init beside one.
+   Rank 0 prints "ok". */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ int main(void) {
         handled = 0;
         CHECK(MPI_Group_from_session_pset(s, "none", &g) != MPI_SUCCESS && handled == 1);
         OK(MPI_Group_from_session_pset(s, name, &g));
-        OK(MPI_Comm_create_from_group(g, "org.example.library", MPI_INFO_NULL, MPI_ERRORS_RETURN, &c));
+        OK(MPI_Comm_create_from_group(g, "org.example.library", MPI_INFO_NULL, MPI_ERRORS_RETURN,
+                                      &c));
         OK(MPI_Comm_rank(c, &rank));
         OK(MPI_Comm_size(c, &size));
         OK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, c));
