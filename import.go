@@ -413,9 +413,10 @@ func (im *Import) Path() Path {
 	return PathStream
 }
 
-// Mapped is the exporter's memory where data travels by [PathMapped], and nil otherwise. It is for programs that
-// share it with the exporter: no call notices the end of the export, from which on what is stored there goes
-// nowhere. It must not be used after Close.
+// Mapped is the exporter's memory where data travels by [PathMapped], and nil otherwise. It is for programs
+// that share it with the exporter: no call notices the end of the export, from which on what is stored
+// there goes nowhere. A store to an import without the right to write ends the program. Stores are not
+// redirected. It must not be used after Close.
 //
 // Experimental: it may change in any release.
 func (im *Import) Mapped() []byte {

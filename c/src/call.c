@@ -92,14 +92,14 @@ static void abandon(struct thread *t, struct vmmcb_record *r) {
     if (r->op == VMMCB_BLOCK) { /* it has a level, and its call has not returned */
         vmmc_drop_level();
     }
-    if (has_event(r)) {
-        if (r == t->own) {
-            t->own = NULL;
-        }
-        give_event_back(r);
-        return;
-    }
     if (state_of(r) != VMMCB_PENDING) {
+        if (has_event(r)) {
+            if (r == t->own) {
+                t->own = NULL;
+            }
+            give_event_back(r);
+            return;
+        }
         if (r != t->own) {
             free_record(r);
         }

@@ -37,6 +37,7 @@ static int make_thread(void) {
 /* A handler has ended its thread: another one takes its place, and answers for it. */
 static void replace(void *unused) {
     (void)unused;
+    vmmc_block_signals(VMMC_NO_SIGNAL); /* as the thread that takes its place begins */
     vmmc_keep_levels();
     make_thread();
 }
@@ -47,14 +48,19 @@ static void run_one(struct thread *t, struct vmmcb_record *r) {
     int32 value = (int32)r->out[2];
     vmmc_end(t, r); /* the handler's calls are not nested in this one */
     t->in_handler = 1;
+    vmmc_restore_signals(mask);
     f(last, value);
+    vmmc_block_signals(VMMC_NO_SIGNAL);
     t->in_handler = 0;
     vmmc_keep_levels();
 }
 
+/*
+ * Signals reach this thread in handlers alone. A signal handler that ran between them could block
+ * notifications, and would wait for the handler that this thread is about to run.
+ */
 static void *run_handlers(void *unused) {
     (void)unused;
-    vmmc_restore_signals(mask);
     struct thread *t = vmmc_thread();
     pthread_cleanup_push(replace, NULL);
     while (t) {

@@ -100,7 +100,8 @@ int vmmc_run_given(struct thread *t, uintptr_t frame) {
     }
     t->in_handler = 1;
     vmmc_restore_signals(old);
-    /* One that is left by siglongjmp is over with the thread's next call, or with the thread. */
+    /* One that is left by siglongjmp is over with the thread's next vmmcx_run_handlers,
+       or with the thread. */
     ((vmmc_callback_t)(uintptr_t)r->out[0])((int32 *)(uintptr_t)r->out[1], (int32)r->out[2]);
     old = vmmc_block_signals(VMMC_NO_SIGNAL);
     vmmc_stop_running(t);

@@ -8,7 +8,7 @@
 /* The longest that Go is asked to do at once, on this thread. Longer ones wait in Go. */
 #define LONGEST_MAPPED 65536u
 #define LONGEST_ASYNC 262144u
-#define LONGEST_STREAM (1u << 20)
+#define LONGEST_STREAM 65536u /* one frame, which is sent whole or not begun */
 
 /*
  * How many long sends are queued after one that did not fit into the socket. Such a send costs a

@@ -19,8 +19,8 @@ import "C"
 
 // callProgram runs a function of the program that a call of MPI was given: an operation, an error
 // handler, one that copies or deletes an attribute. It runs on the thread of the program that makes the
-// call, or on one of the library while the call waits, with signals blocked. It may call MPI. It must return: to leave it by longjmp is not
-// possible.
+// call, or on one of the library while the call waits, with signals blocked. It may call MPI. It must
+// return: it cannot be left by longjmp.
 func callProgram(function uint64, args ...uint64) uint64 {
 	var a [6]C.uint64_t
 	for i, arg := range args {

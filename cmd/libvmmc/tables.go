@@ -215,6 +215,7 @@ func (q *requests) add(v vmmc.Request) uint64 {
 	q.mu.Lock()
 	q.last++
 	n := q.last
+	delete(q.begun, q.done[n%C.VMMCB_REQUESTS].Load()) // It has succeeded, which C may say without a call.
 	q.begun[n] = v
 	for range 2 { // so that programs that never ask keep few
 		if r, ok := q.begun[q.oldest]; q.oldest < n && (!ok || !errors.Is(q.settle(q.oldest, r), vmmc.ErrInProgress)) {

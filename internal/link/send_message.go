@@ -158,6 +158,13 @@ func (rq *Requester) Send(ctx context.Context, m Message) (seq uint64, err error
 			rq.sendSem.Release()
 			return seq, err
 		}
+		// The send buffer is full. A sender that must not wait would have to give its message up once
+		// it is framed, so it does not begin.
+		if err := ctx.Err(); err != nil {
+			rq.untakeCredit(m.Notify)
+			rq.sendSem.Release()
+			return 0, err
+		}
 	}
 	seq, err = rq.writeMessage(ctx, &outgoing{msg: m, size: size})
 	rq.sendSem.Release()
