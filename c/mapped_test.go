@@ -201,6 +201,9 @@ func TestLongSendsAreNotQueued(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	if err := p.Close(); err != nil { // The memory is this program's own again.
+		t.Fatal(err)
+	}
 	for i := range slots {
 		for off := i * message; off < (i+1)*message; off += 4 {
 			if got, want := binary.NativeEndian.Uint32(m[off:]), uint32(messages-slots+i); got != want {
