@@ -19,7 +19,7 @@ import (
 	"github.com/vmmc-go/vmmc/internal/mpiabi"
 )
 
-// mpiEnv executes libmpi_abi's calls. It has no context: only the end of the job ends a call of MPI.
+// mpiEnv executes libmpi_abi's calls.
 var mpiEnv = sync.OnceValue(func() *mpiabi.Env { return mpiabi.New(mpiabi.Config{Callback: callProgram, Exit: endJob}) })
 
 // ending is 256 and the status when the job ends, and 0 before.
@@ -50,10 +50,10 @@ func (l *library) runMPI(ctx context.Context, r *record) error {
 		r.out[0], r.out[1] = 0, C.uint64_t(ending.Load())
 		return err
 	}
-	// They are aligned. A call that waits gets a copy, as it may go on when its thread has left it.
+	// They are aligned. A call that waits gets a copy, as it goes on for a while when its thread has left it.
 	args := mpiabi.Args(unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(given))), n))
 	if ctx != ended {
-		r.out[0] = C.uint64_t(mpiEnv().Call(int(r.in[0]), slices.Clone(args)))
+		r.out[0] = C.uint64_t(mpiEnv().Call(ctx, int(r.in[0]), slices.Clone(args)))
 	} else {
 		code, ok := mpiEnv().Try(int(r.in[0]), args)
 		if !ok {

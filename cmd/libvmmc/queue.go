@@ -112,9 +112,17 @@ func (l *library) take() {
 	}
 }
 
+// parentOf is the context that an operation's is derived from: the end of the job ends calls of MPI.
+func parentOf(r *record) context.Context {
+	if r.op == C.VMMCB_MPI {
+		return mpiEnv().Context()
+	}
+	return context.Background()
+}
+
 // start runs a queued operation on a goroutine of its own.
 func (l *library) start(r *record) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(parentOf(r))
 	f := &flight{cancel: cancel}
 	l.flightMu.Lock()
 	l.inFlight[r] = f
@@ -185,7 +193,7 @@ func (l *library) handler(function C.uint64_t) func(vmmc.Notification) {
 		for {
 			select {
 			case r := <-l.nested:
-				l.finish(r, l.run(context.Background(), r))
+				l.finish(r, l.run(parentOf(r), r))
 			case r := <-l.idle: // the handler has returned, and its thread waits again
 				l.idle <- r
 				return

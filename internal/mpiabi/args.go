@@ -1,6 +1,10 @@
 package mpiabi
 
-import "github.com/vmmc-go/vmmc/internal/shm"
+import (
+	"context"
+
+	"github.com/vmmc-go/vmmc/internal/shm"
+)
 
 // Args are the arguments of a call. Integers are sign-extended. Pointers, handles and functions are
 // what they are in C.
@@ -23,6 +27,9 @@ type arguments struct {
 	Args
 	p     *prototype
 	tries bool // reports whether the call is to return errWouldWait rather than to wait
+	// ctx ends with the job, and when the program's thread has left the call. What goes on after the call
+	// has the context of Env.
+	ctx context.Context //nolint:containedctx // It lives as long as the call.
 }
 
 // name is the name of an argument, for errors.
@@ -35,6 +42,14 @@ func (a *arguments) access(i int, f func()) error {
 		return fail(a.name(i), errBuffer, "%v: check the address", err)
 	}
 	return nil
+}
+
+// reachable checks that an argument points to n values of a size, before anything is made for so many.
+func (a *arguments) reachable(i, n, size int) error {
+	return a.access(i, func() {
+		checkAddress(a.Addr(i), n, uintptr(size))
+		touch(slice[byte](a.Addr(i), n*size), false)
+	})
 }
 
 // count is a number of items, which is not negative.
@@ -54,6 +69,9 @@ func (a *arguments) ints(i, n int) ([]int, error) {
 	addr := a.Addr(i)
 	if addr == 0 {
 		return nil, fail(a.name(i), errArg, "it is NULL, want an array of %d", n)
+	}
+	if err := a.reachable(i, n, a.p.params[i].width); err != nil {
+		return nil, err
 	}
 	out := make([]int, n)
 	err := a.access(i, func() {

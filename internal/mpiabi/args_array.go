@@ -31,6 +31,9 @@ func (a *arguments) handles(i, n int) ([]Handle, error) {
 	if addr == 0 {
 		return nil, fail(a.name(i), errArg, "it is NULL, want an array of %d handles", n)
 	}
+	if err := a.reachable(i, n, 8); err != nil {
+		return nil, err
+	}
 	out := make([]Handle, n)
 	return out, a.access(i, func() { copy(out, slice[Handle](addr, n)) })
 }

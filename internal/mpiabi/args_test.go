@@ -3,6 +3,7 @@
 package mpiabi
 
 import (
+	"context"
 	"slices"
 	"testing"
 )
@@ -25,7 +26,7 @@ func TestArrays(t *testing.T) {
 		{"MPI_Allgatherv", page, nil, errBuffer},
 	} {
 		p := prototypes[Number(c.call)]
-		a := &arguments{Args: make(Args, len(p.params)), p: p}
+		a := &arguments{Args: make(Args, len(p.params)), p: p, ctx: context.Background()}
 		a.Args[4] = c.addr
 		got, err := a.ints(4, 3)
 		if classOf(err) != c.code || err == nil && !slices.Equal(got, c.want) {
@@ -40,7 +41,7 @@ func TestResults(t *testing.T) {
 	out := place(m, int64(0))
 	count := func(name string, addr uint64) *arguments {
 		p := prototypes[Number(name)]
-		a := &arguments{Args: make(Args, len(p.params)), p: p}
+		a := &arguments{Args: make(Args, len(p.params)), p: p, ctx: context.Background()}
 		a.Args[2] = addr
 		return a
 	}
@@ -52,7 +53,7 @@ func TestResults(t *testing.T) {
 	}
 	dup := prototypes[Number("MPI_Comm_dup")]
 	for addr, want := range map[uint64]int32{out: errSuccess, 0: errArg, forbidden(t): errBuffer} {
-		a := &arguments{Args: Args{uint64(commWorld), addr}, p: dup}
+		a := &arguments{Args: Args{uint64(commWorld), addr}, p: dup, ctx: context.Background()}
 		if err := a.setHandle(1, commSelf); classOf(err) != want || err == nil && *at[Handle](addr) != commSelf {
 			t.Errorf("a handle at %#x: %v, want class %d", addr, err, want)
 		}

@@ -1,6 +1,7 @@
 package mpiabi
 
 import (
+	"context"
 	"math"
 	"sync"
 
@@ -12,12 +13,12 @@ import (
 func init() {
 	register("MPI_Buffer_attach", attachBuffer)
 	register("MPI_Buffer_detach", detachBuffer)
-	register("MPI_Buffer_flush", func(e *Env, _ *arguments) error { return e.flushBuffer() })
+	register("MPI_Buffer_flush", func(e *Env, a *arguments) error { return e.flushBuffer(a.ctx) })
 	register("MPI_Buffer_iflush", func(e *Env, a *arguments) error {
 		if err := a.setHandle(0, requestNull); err != nil {
 			return err
 		}
-		flush := inBackground(func() (mpi.Status, error) { return emptyStatus, e.flushBuffer() })
+		flush := inBackground(func() (mpi.Status, error) { return emptyStatus, e.flushBuffer(e.ctx) })
 		return a.setHandle(0, e.handles.add(&request{active: true, parts: []part{flush}}))
 	})
 }
@@ -85,7 +86,7 @@ func detachBuffer(e *Env, a *arguments) error {
 		return fail("", errBuffer, "no buffer is attached")
 	}
 	if b.limit() > 0 {
-		if _, err := e.world.c.BufferDetach(e.ctx); err != nil {
+		if _, err := e.world.c.BufferDetach(a.ctx); err != nil {
 			return err
 		}
 	}
@@ -97,14 +98,14 @@ func detachBuffer(e *Env, a *arguments) error {
 }
 
 // flushBuffer waits until all messages have left the buffer, which stays.
-func (e *Env) flushBuffer() error {
+func (e *Env) flushBuffer(ctx context.Context) error {
 	b := &e.buffer
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.attached || b.limit() == 0 {
 		return nil
 	}
-	n, err := e.world.c.BufferDetach(e.ctx)
+	n, err := e.world.c.BufferDetach(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package mpiabi
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -57,14 +58,14 @@ func init() {
 			if err != nil {
 				return err
 			}
-			return b.detach(e, a)
+			return b.detach(a)
 		})
 		register(typ+"_flush_buffer", func(e *Env, a *arguments) error {
 			_, b, err := of(e, a)
 			if err != nil {
 				return err
 			}
-			return b.flush(e)
+			return b.flush(a.ctx)
 		})
 		register(typ+"_iflush_buffer", func(e *Env, a *arguments) error {
 			object, b, err := of(e, a)
@@ -74,7 +75,7 @@ func init() {
 			if err := a.setHandle(1, requestNull); err != nil {
 				return err
 			}
-			flush := inBackground(func() (mpi.Status, error) { return emptyStatus, b.flush(e) })
+			flush := inBackground(func() (mpi.Status, error) { return emptyStatus, b.flush(e.ctx) })
 			return a.setHandle(1, e.handles.add(&request{of: object, active: true, parts: []part{flush}}))
 		})
 	}
@@ -103,7 +104,7 @@ func (b *ownBuffer) attach(a *arguments) error {
 	return nil
 }
 
-func (b *ownBuffer) detach(e *Env, a *arguments) error {
+func (b *ownBuffer) detach(a *arguments) error {
 	// The buffer is gone afterwards, so wrong addresses must be found before.
 	if err := a.setHandle(1, 0); err != nil {
 		return err
@@ -111,7 +112,7 @@ func (b *ownBuffer) detach(e *Env, a *arguments) error {
 	if err := a.setInt(2, 0); err != nil {
 		return err
 	}
-	if err := b.flush(e); err != nil {
+	if err := b.flush(a.ctx); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -127,12 +128,12 @@ func (b *ownBuffer) detach(e *Env, a *arguments) error {
 }
 
 // flush waits until the messages have left that are in the buffer when it begins.
-func (b *ownBuffer) flush(e *Env) error {
+func (b *ownBuffer) flush(ctx context.Context) error {
 	b.mu.Lock()
 	out := slices.Clone(b.out)
 	b.mu.Unlock()
 	for _, m := range out {
-		if _, err := m.r.Wait(e.ctx); err != nil && e.ctx.Err() != nil {
+		if _, err := m.r.Wait(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package mpiabi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -69,7 +70,12 @@ func Number(name string) int {
 
 // Call executes a call, and returns its error code: 0 if it has succeeded. If it fails the error
 // handler of its communicator, window, file or session is called before. It never panics.
-func (e *Env) Call(number int, a Args) int32 {
+//
+// ctx is derived from [Env.Context], and ends when the program's thread has left the call. The call is
+// over soon then, and what it has begun is withdrawn: a receive takes no message any more, a send is as
+// after [mpi.ErrCanceled]. No error handler is called, as no thread is in the call. MPI_Init and
+// MPI_Finalize go on.
+func (e *Env) Call(ctx context.Context, number int, a Args) int32 {
 	if number < 0 || number >= len(prototypes) {
 		p := &prototype{name: fmt.Sprintf("MPI call %d", number)}
 		return e.raise(&arguments{p: p}, fail("", errIntern, "calls.txt has no such call: the libraries are of different versions"))
@@ -78,8 +84,11 @@ func (e *Env) Call(number int, a Args) int32 {
 	if len(a) != len(p.params) {
 		return e.raise(&arguments{p: p}, fail("", errIntern, "it has %d arguments, want %d: the libraries are of different versions", len(a), len(p.params)))
 	}
-	args := &arguments{Args: a, p: p}
+	args := &arguments{Args: a, p: p, ctx: ctx}
 	if err := e.run(args); err != nil {
+		if ctx.Err() != nil && e.ctx.Err() == nil {
+			return classOf(err)
+		}
 		return e.raise(args, err)
 	}
 	return errSuccess
@@ -95,7 +104,10 @@ func (e *Env) run(a *arguments) (err error) {
 		return errNotRunning(e.phase.Load())
 	}
 	defer func() {
-		if r := recover(); r != nil {
+		r := recover()
+		if bad, ok := r.(badAddress); ok {
+			err = fail("", errBuffer, "%v: check the addresses", bad)
+		} else if r != nil {
 			err = fail("", errIntern, "it has panicked, which is a fault of vmmc: report it: %v", r)
 		}
 	}()
@@ -118,7 +130,7 @@ type userHandler struct {
 	function uint64
 }
 
-// holder is the object whose error handler is called: that of the call, or otherwise MPI_COMM_SELF.
+// holder is the object whose error handler is called: that of the call, or otherwise none.
 func (e *Env) holder(a *arguments) handled {
 	if len(a.Args) == len(a.p.params) {
 		if i := a.p.handleParam("MPI_Comm"); i >= 0 {
@@ -134,8 +146,19 @@ func (e *Env) holder(a *arguments) handled {
 			}
 		}
 	}
-	return &e.self
+	return detached{e}
 }
+
+// detached has the errors of calls that have no communicator, window, file or session. Their error handler
+// is that of MPI_COMM_SELF.
+type detached struct{ e *Env }
+
+func (d detached) errhandler() *atomic.Uint64 { return &d.e.self.handler }
+
+func (d detached) self() Handle { return commSelf }
+
+// describe names the process, which no communicator of the call does.
+func (d detached) describe() string { return d.e.world.describe() }
 
 // raisedOn is an error of an object that is no argument of the call: of the communicator of a request.
 type raisedOn struct {
@@ -169,8 +192,15 @@ func (e *Env) handle(of handled, code int32, why string) int32 {
 	switch {
 	case h == errorsReturn:
 	case fatal(h):
-		e.abort(1, fmt.Sprintf("%s: %s: errors are fatal there, so the job ends: set MPI_ERRORS_RETURN to have calls return them",
-			of.describe(), why))
+		where := "there"
+		if _, ok := of.(detached); ok {
+			where = "of calls without a communicator"
+			if e.world.c != nil {
+				where = "of MPI_COMM_SELF, which has those of calls without a communicator,"
+			}
+		}
+		e.abort(1, fmt.Sprintf("%s: %s: errors %s are fatal, so the job ends: set MPI_ERRORS_RETURN to have calls return them",
+			of.describe(), why, where))
 	default:
 		if user, ok := lookup[*userHandler](&e.handles, h); ok {
 			var failed error

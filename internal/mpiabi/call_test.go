@@ -218,7 +218,7 @@ func TestWrongArguments(t *testing.T) {
 		}
 	}
 	for _, number := range []int{-1, len(prototypes)} {
-		if code := r.Call(number, nil); code != errIntern {
+		if code := r.Call(r.Context(), number, nil); code != errIntern {
 			t.Errorf("call %d: code %d, want %d", number, code, errIntern)
 		}
 	}
@@ -229,7 +229,7 @@ func TestUnsupported(t *testing.T) {
 	r.self.handler.Store(uint64(errorsReturn))
 	for name, want := range map[string]int32{"MPI_Register_datarep": errUnsupp, "MPI_T_init_thread": errToolNotSupported} {
 		p := prototypes[Number(name)]
-		if code := r.Call(Number(name), make(Args, len(p.params))); code != want {
+		if code := r.Call(r.Context(), Number(name), make(Args, len(p.params))); code != want {
 			t.Errorf("%s: code %d, want %d", name, code, want)
 		}
 	}

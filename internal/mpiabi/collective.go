@@ -28,18 +28,23 @@ func bcast(e *Env, a *arguments) error {
 	}
 	root := a.Int(3)
 	if c.c.Inter() && root == procNull { // The buffer has no meaning.
-		return mpi.Bcast[byte](e.ctx, c.c, nil, root)
+		return mpi.Bcast[byte](a.ctx, c.c, nil, root)
 	}
 	it, err := e.items(a, 0)
 	if err != nil {
 		return err
 	}
 	sends := root == mpiRoot || !c.c.Inter() && root == c.c.Rank()
+	if !sends {
+		if err := a.access(0, func() { touch(it.bytes, true) }); err != nil {
+			return err
+		}
+	}
 	b, err := a.room(0, &it, sends)
 	if err != nil {
 		return err
 	}
-	if err := mpi.Bcast(e.ctx, c.c, b, root); err != nil || sends {
+	if err := mpi.Bcast(a.ctx, c.c, b, root); err != nil || sends {
 		return err
 	}
 	return a.store(0, &it, b)
@@ -80,7 +85,7 @@ func reduce(e *Env, a *arguments) error {
 		if err != nil {
 			return err
 		}
-		return r.reduce(e.ctx, c.c, send, nil, root)
+		return r.reduce(a.ctx, c.c, send, nil, root)
 	}
 	out, err := e.operands(a, 1, 2)
 	if err != nil {
@@ -90,7 +95,7 @@ func reduce(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := r.reduce(e.ctx, c.c, send, recv, root); err != nil {
+	if err := r.reduce(a.ctx, c.c, send, recv, root); err != nil {
 		return err
 	}
 	return a.store(1, &out, recv)
@@ -127,7 +132,7 @@ func allRanks(f func(r reducer, ctx context.Context, c *mpi.Comm, send, recv []b
 		if err != nil {
 			return err
 		}
-		if err := f(r, e.ctx, c.c, send, recv); err != nil {
+		if err := f(r, a.ctx, c.c, send, recv); err != nil {
 			return err
 		}
 		return a.store(1, &out, recv)
@@ -213,9 +218,9 @@ func (e *Env) scatterReduced(a *arguments, c *comm, counts []int, count int) err
 		return err
 	}
 	if equal {
-		err = r.scatterBlock(e.ctx, c.c, send, recv)
+		err = r.scatterBlock(a.ctx, c.c, send, recv)
 	} else {
-		err = e.reduceAndScatter(c, r, send, recv, counts, d.size)
+		err = reduceAndScatter(a.ctx, c, r, send, recv, counts, d.size)
 	}
 	if err != nil {
 		return err
@@ -224,17 +229,17 @@ func (e *Env) scatterReduced(a *arguments, c *comm, counts []int, count int) err
 }
 
 // reduceAndScatter is MPI_Reduce_scatter of parts of different lengths.
-func (e *Env) reduceAndScatter(c *comm, r reducer, send, recv []byte, counts []int, size int) error {
+func reduceAndScatter(ctx context.Context, c *comm, r reducer, send, recv []byte, counts []int, size int) error {
 	var all []byte
 	if c.c.Rank() == 0 {
 		all = make([]byte, len(send))
 	}
-	if err := r.reduce(e.ctx, c.c, send, all, 0); err != nil {
+	if err := r.reduce(ctx, c.c, send, all, 0); err != nil {
 		return err
 	}
 	parts := mpi.Parts{Counts: make([]int, len(counts))}
 	for i, n := range counts {
 		parts.Counts[i] = n * size
 	}
-	return mpi.Scatterv(e.ctx, c.c, all, parts, recv, 0)
+	return mpi.Scatterv(ctx, c.c, all, parts, recv, 0)
 }

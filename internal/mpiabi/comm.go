@@ -30,7 +30,7 @@ func init() {
 		return e.dupComm(a, 1)
 	})
 	register("MPI_Comm_split", func(e *Env, a *arguments) error {
-		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.Split(e.ctx, a.Int(1), a.Int(2)) })
+		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.Split(a.ctx, a.Int(1), a.Int(2)) })
 	})
 	register("MPI_Comm_free", freeComm)
 	register("MPI_Barrier", func(e *Env, a *arguments) error {
@@ -38,7 +38,7 @@ func init() {
 		if err != nil {
 			return err
 		}
-		return c.c.Barrier(e.ctx)
+		return c.c.Barrier(a.ctx)
 	})
 }
 
@@ -81,7 +81,7 @@ func (e *Env) addComm(made *mpi.Comm, t *topology, handler Handle) *comm {
 // dupComm makes a communicator with the attributes of the one of argument 0. If a copy function fails there
 // is no new one at this rank.
 func (e *Env) dupComm(a *arguments, i int) error {
-	if err := e.newTopology(a, i, func(c *comm) (*mpi.Comm, *topology, error) { return c.topology.dup(e.ctx, c.c) }); err != nil {
+	if err := e.newTopology(a, i, func(c *comm) (*mpi.Comm, *topology, error) { return c.topology.dup(a.ctx, c.c) }); err != nil {
 		return err
 	}
 	c, err := e.comm(a, 0)

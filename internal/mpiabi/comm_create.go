@@ -69,14 +69,14 @@ func init() {
 		if err != nil {
 			return err
 		}
-		return e.newComm(a, 2, func(c *comm) (*mpi.Comm, error) { return c.c.Create(e.ctx, g) })
+		return e.newComm(a, 2, func(c *comm) (*mpi.Comm, error) { return c.c.Create(a.ctx, g) })
 	})
 	register("MPI_Comm_create_group", func(e *Env, a *arguments) error {
 		g, err := e.group(a, 1)
 		if err != nil {
 			return err
 		}
-		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.CreateGroup(e.ctx, g, a.Int(2)) })
+		return e.newComm(a, 3, func(c *comm) (*mpi.Comm, error) { return c.c.CreateGroup(a.ctx, g, a.Int(2)) })
 	})
 	register("MPI_Comm_split_type", splitType)
 	register("MPI_Intercomm_create", func(e *Env, a *arguments) error {
@@ -89,14 +89,14 @@ func init() {
 				}
 				peer = p.c
 			}
-			return c.c.Intercomm(e.ctx, a.Int(1), peer, a.Int(3), a.Int(4))
+			return c.c.Intercomm(a.ctx, a.Int(1), peer, a.Int(3), a.Int(4))
 		})
 	})
 	register("MPI_Intercomm_merge", func(e *Env, a *arguments) error {
 		if _, err := e.intercomm(a, 0); err != nil {
 			return err
 		}
-		return e.newComm(a, 2, func(c *comm) (*mpi.Comm, error) { return c.c.Merge(e.ctx, a.Int(1) != 0) })
+		return e.newComm(a, 2, func(c *comm) (*mpi.Comm, error) { return c.c.Merge(a.ctx, a.Int(1) != 0) })
 	})
 
 	register("MPI_Group_compare", func(e *Env, a *arguments) error {
@@ -213,7 +213,7 @@ func splitType(e *Env, a *arguments) error {
 				}
 			}
 		}
-		return c.c.Split(e.ctx, color, a.Int(2))
+		return c.c.Split(a.ctx, color, a.Int(2))
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"math"
 	"sync"
 
-	"github.com/vmmc-go/vmmc/internal/shm"
 	"github.com/vmmc-go/vmmc/mpi"
 )
 
@@ -213,11 +212,10 @@ func (a *arguments) itemsAt(buf, count int, addr uint64, n int, d *datatype) (it
 		}
 		low -= (n - 1) * stride
 	}
-	out.bytes = slice[byte](addr+uint64(low), span)
 	// Package mpi copies with locks held, so a wrong address must be found before.
 	return out, a.access(buf, func() {
-		shm.Touch(out.bytes[:1])
-		shm.Touch(out.bytes[len(out.bytes)-1:])
+		out.bytes = slice[byte](addr+uint64(low), span)
+		touch(out.bytes, a.p.params[buf].output)
 	})
 }
 

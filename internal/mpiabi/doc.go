@@ -11,7 +11,7 @@
 // MPI_ERR_UNSUPPORTED_OPERATION.
 //
 // The package has no cgo, and its tests run without a C compiler. Memory of the C program is reached
-// by its address. Only memory.go does so.
+// by its address. Only memory.go does so, and memory_write*.go.
 //
 // # Requests
 //

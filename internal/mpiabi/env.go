@@ -34,7 +34,7 @@ type Env struct {
 	buffer      sendBuffer
 	fortran     fortran
 	f90Types    f90Types
-	// ctx is the context of all calls that wait. It ends with Abort or Finalize.
+	// ctx is the context of what goes on after its call. It ends with Abort or Finalize.
 	ctx  context.Context //nolint:containedctx // C calls have none, and this one ends with the job.
 	stop context.CancelFunc
 
@@ -86,6 +86,9 @@ func New(config Config) *Env {
 	e.noFile.handler.Store(uint64(errorsReturn))
 	return e
 }
+
+// Context is the context that those of calls are derived from. It ends with the job, or with MPI_Finalize.
+func (e *Env) Context() context.Context { return e.ctx }
 
 // abort ends the job. It says why first. Calls of other threads that fail meanwhile, as the job ends,
 // say nothing.

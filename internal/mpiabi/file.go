@@ -1,6 +1,7 @@
 package mpiabi
 
 import (
+	"context"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -122,12 +123,12 @@ func init() {
 		}
 		return a.setInt(1, int(n))
 	}))
-	register("MPI_File_set_size", fileCall(func(e *Env, a *arguments, f *file) error { return f.f.SetSize(e.ctx, int64(a.Count(1))) }))
+	register("MPI_File_set_size", fileCall(func(e *Env, a *arguments, f *file) error { return f.f.SetSize(a.ctx, int64(a.Count(1))) }))
 	register("MPI_File_preallocate", fileCall(func(e *Env, a *arguments, f *file) error {
-		return f.f.Preallocate(e.ctx, int64(a.Count(1)))
+		return f.f.Preallocate(a.ctx, int64(a.Count(1)))
 	}))
-	register("MPI_File_sync", fileCall(func(e *Env, _ *arguments, f *file) error { return f.f.Sync(e.ctx) }))
-	register("MPI_File_set_atomicity", fileCall(func(e *Env, a *arguments, f *file) error { return f.f.SetAtomicity(e.ctx, a.Int(1) != 0) }))
+	register("MPI_File_sync", fileCall(func(_ *Env, a *arguments, f *file) error { return f.f.Sync(a.ctx) }))
+	register("MPI_File_set_atomicity", fileCall(func(e *Env, a *arguments, f *file) error { return f.f.SetAtomicity(a.ctx, a.Int(1) != 0) }))
 	register("MPI_File_get_atomicity", fileCall(func(_ *Env, a *arguments, f *file) error { return a.setFlag(1, f.f.Atomicity()) }))
 
 	register("MPI_File_set_view", fileCall(setView))
@@ -159,12 +160,12 @@ func init() {
 		if err != nil {
 			return err
 		}
-		_, err = f.f.SeekShared(e.ctx, int64(a.Count(1)), whence)
+		_, err = f.f.SeekShared(a.ctx, int64(a.Count(1)), whence)
 		return err
 	}))
 	register("MPI_File_get_position", fileCall(func(_ *Env, a *arguments, f *file) error { return a.setInt(1, int(f.f.Position())) }))
 	register("MPI_File_get_position_shared", fileCall(func(e *Env, a *arguments, f *file) error {
-		n, err := f.f.PositionShared(e.ctx)
+		n, err := f.f.PositionShared(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -207,7 +208,7 @@ func fileOpen(e *Env, a *arguments) error {
 		return err
 	}
 	f := &file{name: name, mode: a.Int(2)}
-	if f.f, err = mpi.FileOpen(e.ctx, c.c, name, mode, hints); err != nil {
+	if f.f, err = mpi.FileOpen(a.ctx, c.c, name, mode, hints); err != nil {
 		return err
 	}
 	f.etype = viewType{byteHandle, named[byteHandle]}
@@ -230,7 +231,7 @@ func fileClose(e *Env, a *arguments) error {
 	if !ok {
 		return e.withoutFile(fail(a.name(0), errFile, "%#x is no file, or one that is closed", uint64(h)))
 	}
-	if err := f.f.Close(e.ctx); err != nil {
+	if err := f.f.Close(a.ctx); err != nil {
 		return &raisedOn{err, f}
 	}
 	remove[*file](&e.handles, h)
@@ -290,7 +291,7 @@ func setView(e *Env, a *arguments, f *file) error {
 	}
 	disp := int64(a.Count(1))
 	if disp == displacementCurrent && f.mode&modeSequential != 0 {
-		at, err := f.f.PositionShared(e.ctx)
+		at, err := f.f.PositionShared(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -298,7 +299,7 @@ func setView(e *Env, a *arguments, f *file) error {
 			return err
 		}
 	}
-	if err := f.f.SetView(e.ctx, disp, unit, layout); err != nil {
+	if err := f.f.SetView(a.ctx, disp, unit, layout); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -337,7 +338,7 @@ func getView(e *Env, a *arguments, f *file) error {
 // splitIO is a collective between its two calls.
 type splitIO struct {
 	name string // of the call that ends it
-	wait func() (mpi.Status, error)
+	wait func(ctx context.Context) (mpi.Status, error)
 }
 
 func (f *file) begin(s *splitIO) error {

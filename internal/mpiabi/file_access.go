@@ -78,7 +78,7 @@ func registerIO(name string, reads bool, buf int, do transfer, start startTransf
 		if err != nil {
 			return err
 		}
-		st, err := do(e.ctx, a, f.f, b)
+		st, err := do(a.ctx, a, f.f, b)
 		if err := settled(st, err, done); err != nil {
 			return err
 		}
@@ -114,9 +114,9 @@ func registerIO(name string, reads bool, buf int, do transfer, start startTransf
 			return err
 		}
 		if start == nil { // The second call has nothing left to do.
-			st, err := do(e.ctx, a, f.f, b)
+			st, err := do(a.ctx, a, f.f, b)
 			err = settled(st, err, done)
-			s.wait = func() (mpi.Status, error) { return st, err }
+			s.wait = func(context.Context) (mpi.Status, error) { return st, err }
 			return nil
 		}
 		r, err := start(a, f.f, b)
@@ -124,8 +124,8 @@ func registerIO(name string, reads bool, buf int, do transfer, start startTransf
 			_, _ = f.end(ends)
 			return err
 		}
-		s.wait = func() (mpi.Status, error) {
-			st, err := r.Wait(e.ctx)
+		s.wait = func(ctx context.Context) (mpi.Status, error) {
+			st, err := r.Wait(ctx)
 			return st, settled(st, err, done)
 		}
 		return nil
@@ -135,7 +135,7 @@ func registerIO(name string, reads bool, buf int, do transfer, start startTransf
 		if err != nil {
 			return err
 		}
-		st, err := s.wait()
+		st, err := s.wait(a.ctx)
 		if err != nil {
 			return err
 		}

@@ -217,7 +217,7 @@ func gather(e *Env, a *arguments) error {
 		if err != nil {
 			return err
 		}
-		return mpi.Gather(e.ctx, c.c, send, nil, root)
+		return mpi.Gather(a.ctx, c.c, send, nil, root)
 	}
 	out, err := e.itemsOf(a, 3, n)
 	if err != nil {
@@ -234,7 +234,7 @@ func gather(e *Env, a *arguments) error {
 			return err
 		}
 	}
-	if err := mpi.Gather(e.ctx, c.c, send, recv, root); err != nil {
+	if err := mpi.Gather(a.ctx, c.c, send, recv, root); err != nil {
 		return err
 	}
 	return a.store(3, &out, recv)
@@ -251,7 +251,7 @@ func gatherv(e *Env, a *arguments) error {
 		if err != nil {
 			return err
 		}
-		return mpi.Gatherv(e.ctx, c.c, send, nil, mpi.Parts{}, root)
+		return mpi.Gatherv(a.ctx, c.c, send, nil, mpi.Parts{}, root)
 	}
 	l, err := e.layout(a, 4, c.c.Size())
 	if err != nil {
@@ -267,7 +267,7 @@ func gatherv(e *Env, a *arguments) error {
 			return err
 		}
 	}
-	if err := mpi.Gatherv(e.ctx, c.c, send, out.b, out.at, root); err != nil {
+	if err := mpi.Gatherv(a.ctx, c.c, send, out.b, out.at, root); err != nil {
 		return err
 	}
 	return out.store(a)
@@ -299,14 +299,14 @@ func scatter(e *Env, a *arguments) error {
 			return err
 		}
 		if a.inPlaceAt(3) { // The root's part stays where it is.
-			return mpi.Scatter(e.ctx, c.c, send, make([]byte, len(send)/n), root)
+			return mpi.Scatter(a.ctx, c.c, send, make([]byte, len(send)/n), root)
 		}
 	}
 	out, recv, err := e.received(a, 3)
 	if err != nil {
 		return err
 	}
-	if err := mpi.Scatter(e.ctx, c.c, send, recv, root); err != nil {
+	if err := mpi.Scatter(a.ctx, c.c, send, recv, root); err != nil {
 		return err
 	}
 	return a.store(3, &out, recv)
@@ -328,14 +328,14 @@ func scatterv(e *Env, a *arguments) error {
 			return err
 		}
 		if a.inPlaceAt(4) { // The root's part stays where it is.
-			return mpi.Scatterv(e.ctx, c.c, in.b, in.at, make([]byte, in.at.Counts[rank]), root)
+			return mpi.Scatterv(a.ctx, c.c, in.b, in.at, make([]byte, in.at.Counts[rank]), root)
 		}
 	}
 	out, recv, err := e.received(a, 4)
 	if err != nil {
 		return err
 	}
-	if err := mpi.Scatterv(e.ctx, c.c, in.b, in.at, recv, root); err != nil {
+	if err := mpi.Scatterv(a.ctx, c.c, in.b, in.at, recv, root); err != nil {
 		return err
 	}
 	return a.store(4, &out, recv)
@@ -372,7 +372,7 @@ func allgather(e *Env, a *arguments) error {
 	} else if send, err = e.sent(a, 0); err != nil {
 		return err
 	}
-	if err := mpi.Allgather(e.ctx, c.c, send, recv); err != nil {
+	if err := mpi.Allgather(a.ctx, c.c, send, recv); err != nil {
 		return err
 	}
 	return a.store(3, &out, recv)
@@ -397,7 +397,7 @@ func allgatherv(e *Env, a *arguments) error {
 			return err
 		}
 	}
-	if err := mpi.Allgatherv(e.ctx, c.c, send, out.b, out.at); err != nil {
+	if err := mpi.Allgatherv(a.ctx, c.c, send, out.b, out.at); err != nil {
 		return err
 	}
 	return out.store(a)
@@ -428,7 +428,7 @@ func alltoall(e *Env, a *arguments) error {
 			return err
 		}
 	}
-	if err := mpi.Alltoall(e.ctx, c.c, send, recv); err != nil {
+	if err := mpi.Alltoall(a.ctx, c.c, send, recv); err != nil {
 		return err
 	}
 	return a.store(3, &out, recv)
@@ -464,7 +464,7 @@ func (e *Env) exchangeParts(a *arguments, read func(a *arguments, count, n int) 
 			return err
 		}
 	}
-	if err := mpi.Alltoallv(e.ctx, c.c, in.b, in.at, out.b, out.at); err != nil {
+	if err := mpi.Alltoallv(a.ctx, c.c, in.b, in.at, out.b, out.at); err != nil {
 		return err
 	}
 	return out.store(a)

@@ -145,6 +145,9 @@ func envInfo(a *arguments) (*info, error) {
 	if n == 0 || a.Addr(1) == 0 {
 		return in, nil
 	}
+	if err := a.reachable(1, n, 8); err != nil {
+		return nil, err
+	}
 	words := make([]string, n)
 	err = a.access(1, func() {
 		for k, addr := range slice[uint64](a.Addr(1), n) {

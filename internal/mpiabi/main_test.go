@@ -49,7 +49,11 @@ func newRank(t testing.TB) *rank {
 }
 
 // call calls by name.
-func (r *rank) call(name string, args ...uint64) int32 { return r.Call(Number(name), args) }
+func (r *rank) call(name string, args ...uint64) int32 {
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop() // No call keeps its context.
+	return r.Call(ctx, Number(name), args)
+}
 
 // must fails the test unless the call succeeds.
 func (r *rank) must(name string, args ...uint64) {

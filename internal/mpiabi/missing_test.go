@@ -44,14 +44,16 @@ func TestPrototypes(t *testing.T) {
 		want   param
 	}{
 		{"MPI_Finalize", 0, -1, param{}},
-		{"MPI_Send", 6, 1, param{"count", "int", false, 4}},
-		{"MPI_Send_c", 6, 1, param{"count", "MPI_Count", false, 8}},
-		{"MPI_Recv", 7, 6, param{"status", "MPI_Status", true, statusSize}},
-		{"MPI_Init", 2, 1, param{"argv", "char", true, 8}},
-		{"MPI_Allgatherv", 8, 4, param{"recvcounts", "int", true, 4}},
-		{"MPI_Allgatherv_c", 8, 4, param{"recvcounts", "MPI_Count", true, 8}},
-		{"MPI_Comm_dup", 2, 1, param{"newcomm", "MPI_Comm", true, 8}},
-		{"MPI_Group_range_incl", 4, 2, param{"ranges", "int", true, 4}},
+		{"MPI_Send", 6, 1, param{"count", "int", false, 4, false}},
+		{"MPI_Send_c", 6, 1, param{"count", "MPI_Count", false, 8, false}},
+		{"MPI_Recv", 7, 6, param{"status", "MPI_Status", true, statusSize, true}},
+		{"MPI_Init", 2, 1, param{"argv", "char", true, 8, true}},
+		{"MPI_Allgatherv", 8, 4, param{"recvcounts", "int", true, 4, false}},
+		{"MPI_Allgatherv", 8, 3, param{"recvbuf", "void", true, 1, true}},
+		{"MPI_Bcast", 5, 0, param{"buffer", "void", true, 1, false}},
+		{"MPI_Allgatherv_c", 8, 4, param{"recvcounts", "MPI_Count", true, 8, false}},
+		{"MPI_Comm_dup", 2, 1, param{"newcomm", "MPI_Comm", true, 8, true}},
+		{"MPI_Group_range_incl", 4, 2, param{"ranges", "int", true, 4, true}},
 	} {
 		p := prototypes[Number(c.name)]
 		if p.name != c.name || len(p.params) != c.params {

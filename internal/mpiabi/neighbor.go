@@ -150,6 +150,11 @@ func (e *Env) neighborhood(a *arguments, at int, send, recv neighborSide) (*neig
 	if c.topology == nil {
 		return nil, fail(a.name(at), errTopology, "%s has no topology", c.c.Name())
 	}
+	if c.topology.oneSided {
+		return nil, fail(a.name(at), errTopology,
+			"%s is a graph that has edges in one direction alone: neighbourhood collectives need as many in both, or MPI_Dist_graph_create",
+			c.c.Name())
+	}
 	n := &neighborhood{c: c, tag: neighborTag}
 	n.sources, n.dests, n.order = c.topology.peers(c.c.Rank())
 	if n.out, err = e.blocks(a, send, len(n.dests)); err != nil {
@@ -214,7 +219,13 @@ func (e *Env) neighborExchange(a *arguments, send, recv neighborSide) error {
 	if err != nil {
 		return err
 	}
-	if _, err := mpi.Waitall(e.ctx, all...); err != nil {
+	_, err = mpi.Waitall(a.ctx, all...)
+	if a.ctx.Err() != nil { // The program has no request that it could wait for again.
+		for _, r := range all {
+			r.Cancel()
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return done()

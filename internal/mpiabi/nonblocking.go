@@ -22,32 +22,35 @@ func init() {
 	} {
 		blocking := "MPI_" + strings.ToUpper(name[:1]) + name[1:]
 		register("MPI_I"+name, func(e *Env, a *arguments) error {
-			c, do, err := e.collective(a, blocking, 1)
+			c, do, release, err := e.collective(a, blocking, 1)
 			if err != nil {
 				return err
 			}
 			last := len(a.Args) - 1
 			if err := a.setHandle(last, requestNull); err != nil {
+				release()
 				return err
 			}
 			part, done, err := e.later(c, do)
 			if err != nil {
+				release()
 				return err
 			}
 			return e.addRequest(a, last, c, done, part)
 		})
 		register(blocking+"_init", func(e *Env, a *arguments) error {
-			c, do, err := e.collective(a, blocking, 2)
+			c, do, release, err := e.collective(a, blocking, 2)
 			if err != nil {
 				return err
 			}
 			last := len(a.Args) - 1
 			if err := a.setHandle(last, requestNull); err != nil {
+				release()
 				return err
 			}
 			var over func(mpi.Status) error
 			return a.setHandle(last, e.handles.add(&request{
-				of: c,
+				of: c, release: release,
 				start: func() ([]part, error) {
 					part, done, err := e.later(c, do)
 					over = done
@@ -60,17 +63,28 @@ func init() {
 }
 
 // collective is a call of a blocking collective, with the arguments of one that does not block: that has so
-// many more behind them. Handles that the program frees meanwhile are kept for it.
-func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do func() error, err error) {
+// many more behind them. Handles that the program frees meanwhile are kept for it: do frees them, or
+// release if it may run more than once.
+func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do func() error, release func(), err error) {
 	if strings.HasSuffix(a.p.name, "_c") {
 		blocking += "_c"
 	}
-	b := &arguments{Args: slices.Clone(a.Args[:len(a.Args)-more]), p: prototypes[Number(blocking)]}
+	b := &arguments{Args: slices.Clone(a.Args[:len(a.Args)-more]), p: prototypes[Number(blocking)], ctx: e.ctx}
 	at := b.p.handleParam("MPI_Comm")
 	if c, err = e.comm(b, at); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var kept []Handle
+	drop := func() {
+		for _, h := range kept {
+			e.handles.drop(h)
+		}
+	}
+	defer func() {
+		if err != nil {
+			drop()
+		}
+	}()
 	keep := func(i int, object any) {
 		h := e.handles.add(object)
 		kept = append(kept, h)
@@ -85,7 +99,7 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 			}
 			list, err := b.handles(i, c.c.Size())
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			for k, h := range list {
 				if d, ok := lookup[*datatype](&e.handles, h); ok {
@@ -100,7 +114,7 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 		case p.typ == "MPI_Datatype":
 			d, err := e.committed(b, i)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			if _, ok := named[b.Handle(i)]; !ok {
 				keep(i, d)
@@ -108,12 +122,12 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 		case p.typ == "MPI_Op" && opNames[b.Handle(i)] == "":
 			op, err := e.userOp(b, i)
 			if err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 			keep(i, op)
 		case strings.HasSuffix(p.name, "count"):
 			if _, err := b.count(i); err != nil {
-				return nil, nil, err
+				return nil, nil, nil, err
 			}
 		}
 	}
@@ -122,12 +136,10 @@ func (e *Env) collective(a *arguments, blocking string, more int) (c *comm, do f
 		err := e.run(b)
 		runtime.KeepAlive(lists)
 		if more == 1 { // It is not started again.
-			for _, h := range kept {
-				e.handles.drop(h)
-			}
+			drop()
 		}
 		return err
-	}, nil
+	}, drop, nil
 }
 
 // freeHidden ends the use of the communicator for nonblocking collectives, when these are over.

@@ -5,6 +5,7 @@ package mpiabi
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func init() {
@@ -152,6 +153,50 @@ func TestNonblockingAlltoallw(t *testing.T) {
 			r.same("in place", slice[int32](dst, 2), 0, 10*other)
 		} else {
 			r.same("in place", slice[int32](dst, 2), 1, 11)
+		}
+	})
+}
+
+// objects is how many dynamic handles there are.
+func (r *rank) objects() (n int) {
+	r.handles.each(func(any) { n++ })
+	return n
+}
+
+// Persistent collectives keep datatypes, operations and communicators for themselves. Nothing is left when they are
+// freed, or could not be made.
+func TestFreedCollectivesLeaveNothing(t *testing.T) {
+	rs := job(t, 2)
+	each(rs, func(i int, r *rank) {
+		const intType = 0x209
+		world, req := uint64(commWorld), place(r.cMemory, Handle(0))
+		mine, sum := place(r.cMemory, int32(i), 1), place(r.cMemory, int32(0), 0)
+		pair := r.made("MPI_Type_contiguous", 2, intType)
+		r.must("MPI_Type_commit", place(r.cMemory, Handle(pair)))
+		before := r.objects()
+		for range 3 {
+			r.must("MPI_Bcast_init", mine, 1, pair, 0, world, uint64(infoNull), req)
+			r.must("MPI_Start", req)
+			r.must("MPI_Wait", req, 0)
+			r.must("MPI_Request_free", req)
+		}
+		r.must("MPI_Allreduce_init", mine, sum, 2, intType, uint64(opSum), world, uint64(infoNull), req)
+		r.must("MPI_Start", req)
+		r.must("MPI_Request_free", req) // while it is active
+		for name, args := range map[string]Args{
+			"MPI_Ibcast":     {mine, 1, pair, 0, world, 0},
+			"MPI_Bcast_init": {mine, 1, pair, 0, world, uint64(infoNull), 0},
+		} {
+			if code := r.call(name, args...); code == errSuccess {
+				t.Errorf("%s%v succeeds", name, args)
+			}
+		}
+		r.must("MPI_Barrier", world)
+		for end := time.Now().Add(bound); r.objects() != before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("rank %d: %d objects are left, and %d were there", i, r.objects(), before)
+				return
+			}
 		}
 	})
 }

@@ -22,9 +22,9 @@ func send(e *Env, a *arguments) error {
 		if a.tries {
 			return errWouldWait
 		}
-		return mpi.SendItems(e.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
+		return mpi.SendItems(a.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
 	}
-	return a.trySend(e, c, it.bytes, a.Int(3), a.Int(4))
+	return a.trySend(c, it.bytes, a.Int(3), a.Int(4))
 }
 
 func recv(e *Env, a *arguments) error {
@@ -39,11 +39,11 @@ func recv(e *Env, a *arguments) error {
 	var st mpi.Status
 	switch {
 	case !it.d.gaps:
-		st, err = a.tryRecv(e, c, it.bytes, a.Int(3), a.Int(4))
+		st, err = a.tryRecv(c, it.bytes, a.Int(3), a.Int(4))
 	case a.tries:
 		return errWouldWait
 	default:
-		st, err = mpi.RecvItems(e.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
+		st, err = mpi.RecvItems(a.ctx, c.c, it.bytes, it.n, it.d.d, a.Int(3), a.Int(4))
 	}
 	if err != nil {
 		return err
@@ -75,8 +75,8 @@ func (a *arguments) setStatus(i int, st mpi.Status) error {
 
 // setStatusAt stores a status in an array that an argument points to.
 func (a *arguments) setStatusAt(i int, addr uint64, st mpi.Status) error {
-	s := slice[int32](addr, statusSize/4)
 	return a.access(i, func() {
+		s := slice[int32](addr, statusSize/4)
 		s[statusSource], s[statusTag] = int32(st.Source), int32(st.Tag)
 		s[statusBytesLow], s[statusBytesHigh] = int32(uint32(st.Bytes)), int32(uint64(st.Bytes)>>32)
 		s[statusCancelled] = 0

@@ -100,7 +100,9 @@ func (e *Env) sendBy(a *arguments, f mode) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.Wait(e.ctx)
+	if _, err = r.Wait(a.ctx); a.ctx.Err() != nil {
+		r.Cancel() // The program has no request that it could wait for again.
+	}
 	return err
 }
 
@@ -237,7 +239,7 @@ func (e *Env) sendAndReceive(a *arguments, c *comm, send []byte, to [2]int, it i
 		}
 		return e.addRequest(a, out, c, done, s, r)
 	}
-	st, err := mpi.Sendrecv(e.ctx, c.c, send, to[0], to[1], buf, from[0], from[1])
+	st, err := mpi.Sendrecv(a.ctx, c.c, send, to[0], to[1], buf, from[0], from[1])
 	if err != nil {
 		return err
 	}

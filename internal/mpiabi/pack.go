@@ -42,11 +42,15 @@ func pack(e *Env, a *arguments) error {
 		if a.Addr(3) == 0 {
 			return fail(a.name(3), errBuffer, "it is NULL, and %d bytes are to be packed", n)
 		}
-		out := slice[byte](a.Addr(3)+uint64(pos), n)
-		if it.contiguous() {
-			err = a.access(3, func() { copy(out, it.bytes) })
-		} else if fault := a.access(3, func() { _, err = mpi.Pack(out[:0], it.bytes, it.n, it.d.d) }); fault != nil {
-			err = fault
+		if fault := a.access(3, func() {
+			out := slice[byte](a.Addr(3)+uint64(pos), n)
+			if it.contiguous() {
+				copy(out, it.bytes)
+				return
+			}
+			_, err = mpi.Pack(out[:0], it.bytes, it.n, it.d.d)
+		}); fault != nil {
+			return fault
 		}
 		if err != nil {
 			return err
@@ -75,7 +79,14 @@ func unpack(e *Env, a *arguments) error {
 		if a.Addr(0) == 0 {
 			return fail(a.name(0), errBuffer, "it is NULL, and %d bytes are to be unpacked", n)
 		}
-		if err := a.unpack(0, &it, slice[byte](a.Addr(0)+uint64(pos), n)); err != nil {
+		var in []byte
+		if err := a.access(0, func() {
+			in = slice[byte](a.Addr(0)+uint64(pos), n)
+			touch(in, false)
+		}); err != nil {
+			return err
+		}
+		if err := a.unpack(3, &it, in); err != nil {
 			return err
 		}
 	}

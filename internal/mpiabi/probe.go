@@ -15,7 +15,7 @@ func init() {
 		if err != nil {
 			return err
 		}
-		st, err := probe(e, c, a)
+		st, err := a.probe(c)
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func init() {
 		if err := a.setHandle(3, messageNull); err != nil {
 			return err
 		}
-		m, st, err := c.c.Mprobe(e.ctx, a.Int(0), a.Int(1))
+		m, st, err := c.c.Mprobe(a.ctx, a.Int(0), a.Int(1))
 		if err != nil {
 			return err
 		}
@@ -55,9 +55,9 @@ func init() {
 }
 
 // probe is mpi.Comm.Probe, unless the call is tried and would wait.
-func probe(e *Env, c *comm, a *arguments) (st mpi.Status, err error) {
+func (a *arguments) probe(c *comm) (st mpi.Status, err error) {
 	if !a.tries {
-		return c.c.Probe(e.ctx, a.Int(0), a.Int(1))
+		return c.c.Probe(a.ctx, a.Int(0), a.Int(1))
 	}
 	if !pollFor(func() bool {
 		var ok bool
@@ -104,10 +104,10 @@ func improbe(e *Env, a *arguments) error {
 	if !ok {
 		return a.setFlag(3, false)
 	}
-	ctx, stop := context.WithCancel(e.ctx)
+	ctx, stop := context.WithCancel(a.ctx)
 	stop() // Mprobe looks first, and does not wait then.
 	m, st, err := c.c.Mprobe(ctx, a.Int(0), a.Int(1))
-	if errors.Is(err, mpi.ErrCanceled) && e.ctx.Err() == nil {
+	if errors.Is(err, mpi.ErrCanceled) && a.ctx.Err() == nil {
 		return a.setFlag(3, false)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func mrecv(e *Env, a *arguments) error {
 		return a.setStatus(4, noProcStatus)
 	}
 	buf, done := it.receiver()
-	st, err := mpi.Mrecv(e.ctx, m.m, buf)
+	st, err := mpi.Mrecv(a.ctx, m.m, buf)
 	if err == nil && done != nil {
 		err = done(st)
 	}

@@ -29,7 +29,7 @@ func init() {
 		if err := a.setCString(1, ""); err != nil { // A port that no one knows would stay open.
 			return err
 		}
-		port, err := e.self.c.OpenPort(e.ctx)
+		port, err := e.self.c.OpenPort(a.ctx)
 		if err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func init() {
 	register("MPI_Comm_accept", func(e *Env, a *arguments) error { return e.meet(a, (*mpi.Comm).Accept) })
 	register("MPI_Comm_connect", func(e *Env, a *arguments) error { return e.meet(a, (*mpi.Comm).Connect) })
 	register("MPI_Publish_name", func(e *Env, a *arguments) error {
-		return e.named(a, func(service, port string) error { return e.self.c.PublishName(e.ctx, service, port) })
+		return e.named(a, func(service, port string) error { return e.self.c.PublishName(a.ctx, service, port) })
 	})
 	register("MPI_Unpublish_name", func(e *Env, a *arguments) error {
 		return e.named(a, func(service, port string) error { return e.self.c.UnpublishName(service, port) })
@@ -58,7 +58,7 @@ func init() {
 		if err := e.optionalInfo(a, 1); err != nil {
 			return err
 		}
-		port, err := e.self.c.LookupName(e.ctx, service)
+		port, err := e.self.c.LookupName(a.ctx, service)
 		if err != nil {
 			return err
 		}
@@ -98,12 +98,16 @@ func disconnect(e *Env, a *arguments) error {
 	last := c.queue
 	c.queueMu.Unlock()
 	if last != nil {
-		<-last
+		select {
+		case <-last:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		}
 	}
 	if err := c.attributes.removeAll(e, h); err != nil {
 		return err
 	}
-	if err := c.c.Disconnect(e.ctx); err != nil {
+	if err := c.c.Disconnect(a.ctx); err != nil {
 		return err
 	}
 	c.freeHidden()
@@ -139,7 +143,7 @@ func (e *Env) meet(a *arguments, f func(c *mpi.Comm, ctx context.Context, port s
 	if err := a.setHandle(4, commNull); err != nil {
 		return err
 	}
-	made, err := f(c.c, e.ctx, port, a.Int(2))
+	made, err := f(c.c, a.ctx, port, a.Int(2))
 	if err != nil {
 		return err
 	}
@@ -171,7 +175,7 @@ func join(e *Env, a *arguments) error {
 		return fail(a.name(0), errArg, "descriptor %d is no connected socket: %w", a.Int(0), err)
 	}
 	defer func() { _ = socket.Close() }()
-	made, err := e.self.c.Join(e.ctx, socket)
+	made, err := e.self.c.Join(a.ctx, socket)
 	if err != nil {
 		return err
 	}
@@ -300,7 +304,7 @@ func (e *Env) spawn(a *arguments, root int, read func() ([]mpi.Command, error)) 
 			cmds = nil // No command is an error of Spawn, at all ranks.
 		}
 	}
-	made, err := c.c.Spawn(e.ctx, a.Int(root), cmds...)
+	made, err := c.c.Spawn(a.ctx, a.Int(root), cmds...)
 	if bad != nil && err != nil {
 		return bad
 	}

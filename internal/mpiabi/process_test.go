@@ -181,7 +181,7 @@ var errChild = errors.New("the child has seen something else")
 func spawnedRank(_ context.Context, _ *vmmc.Process, args ...string) error {
 	e := New(Config{})
 	call := func(name string, args ...uint64) error {
-		if code := e.Call(Number(name), args); code != errSuccess {
+		if code := e.Call(e.Context(), Number(name), args); code != errSuccess {
 			return fmt.Errorf("%s: code %d: %w", name, code, errChild)
 		}
 		return nil

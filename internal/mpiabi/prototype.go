@@ -23,6 +23,7 @@ type param struct {
 	typ     string // without const, pointers and brackets
 	pointer bool
 	width   int
+	output  bool // The call stores what it points to, at all ranks.
 }
 
 // prototypes are the calls of calls.txt, by their numbers.
@@ -81,6 +82,7 @@ func parseParam(text string) param {
 	var out param
 	out.pointer = strings.ContainsAny(text, "*[")
 	stars := strings.Count(text, "*")
+	constant := strings.HasPrefix(text, "const ")
 	text, _, _ = strings.Cut(text, "[")
 	var words []string
 	for _, w := range strings.Fields(strings.ReplaceAll(text, "*", " ")) {
@@ -91,6 +93,8 @@ func parseParam(text string) param {
 	if n := len(words); n > 0 {
 		out.typ, out.name = words[0], words[n-1]
 	}
+	// The root of MPI_Bcast only reads its buffer, which may be a constant.
+	out.output = out.pointer && !constant && out.name != "buffer"
 	out.width = widthOf(out.typ)
 	if stars > 1 {
 		out.width = 8

@@ -46,6 +46,9 @@ type request struct {
 	general *generalized
 	// partitioned is a partitioned send or receive, or nil.
 	partitioned *partitioned
+	// release frees what a persistent request keeps, when the program has freed it and it is inactive. It
+	// may be nil.
+	release func()
 
 	mu     sync.Mutex
 	active bool   // A persistent request is inactive until MPI_Start. Guarded by mu.
@@ -214,14 +217,14 @@ func (q *request) pollGeneral(g *generalized) bool {
 }
 
 // wait waits until the request is over, or inactive. Its error is that of the context.
-func (q *request) wait(e *Env) error {
+func (q *request) wait(ctx context.Context) error {
 	for {
 		p := q.next()
 		if p == nil {
 			q.poll()
 			return nil
 		}
-		if _, err := p.Wait(e.ctx); err != nil && e.ctx.Err() != nil {
+		if _, err := p.Wait(ctx); err != nil && ctx.Err() != nil {
 			return err
 		}
 	}
@@ -282,14 +285,17 @@ type requests struct {
 
 // requests are n requests whose handles are in an array.
 func (e *Env) requests(a *arguments, i, n int) (*requests, error) {
-	rs := &requests{e: e, a: a, i: i, handles: make([]Handle, n), all: make([]*request, n)}
 	if n == 0 {
-		return rs, nil
+		return &requests{e: e, a: a, i: i}, nil
 	}
 	addr := a.Addr(i)
 	if addr == 0 {
 		return nil, fail(a.name(i), errRequest, "it is NULL, want an array of %d requests", n)
 	}
+	if err := a.reachable(i, n, 8); err != nil {
+		return nil, err
+	}
+	rs := &requests{e: e, a: a, i: i, handles: make([]Handle, n), all: make([]*request, n)}
 	if err := a.access(i, func() { copy(rs.handles, slice[Handle](addr, n)) }); err != nil {
 		return nil, err
 	}
@@ -389,8 +395,13 @@ func requestFree(e *Env, a *arguments) error {
 		return errors.Join(err, a.setHandle(0, requestNull))
 	}
 	remove[*request](&e.handles, h)
-	if q.done != nil {
-		go func() { _ = q.wait(e) }() // It stores the message. No call tells of an error any more.
+	if q.done != nil || q.release != nil {
+		go func() {
+			_ = q.wait(e.ctx) // It stores the message. No call tells of an error any more.
+			if q.release != nil {
+				q.release()
+			}
+		}()
 	}
 	return a.setHandle(0, requestNull)
 }

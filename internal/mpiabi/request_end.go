@@ -15,7 +15,7 @@ func wait(e *Env, a *arguments) error {
 		if a.tries && !pollFor(q.poll) {
 			return errWouldWait
 		}
-		if err := q.wait(e); err != nil {
+		if err := q.wait(a.ctx); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func waitall(e *Env, a *arguments) error {
 		if q == nil {
 			continue
 		}
-		if err := q.wait(e); err != nil {
+		if err := q.wait(a.ctx); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func (rs *requests) wait() error {
 		if over {
 			continue
 		}
-		if err := waitPart(rs.e.ctx, waiting); err != nil {
+		if err := waitPart(rs.a.ctx, waiting); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ func init() {
 		if err != nil {
 			return err
 		}
-		return e.fromGroups(a, 1, func(tag string) (*mpi.Comm, error) { return mpi.CommFromGroup(e.ctx, g, tag) })
+		return e.fromGroups(a, 1, func(tag string) (*mpi.Comm, error) { return mpi.CommFromGroup(a.ctx, g, tag) })
 	})
 	register("MPI_Intercomm_create_from_groups", func(e *Env, a *arguments) error {
 		local, err := e.group(a, 0)
@@ -113,7 +113,7 @@ func init() {
 			return err
 		}
 		return e.fromGroups(a, 4, func(tag string) (*mpi.Comm, error) {
-			return mpi.IntercommFromGroups(e.ctx, local, a.Int(1), remote, a.Int(3), tag)
+			return mpi.IntercommFromGroups(a.ctx, local, a.Int(1), remote, a.Int(3), tag)
 		})
 	})
 }
@@ -167,7 +167,7 @@ func sessionFinalize(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := s.buffer.flush(e); err != nil {
+	if err := s.buffer.flush(a.ctx); err != nil {
 		return err
 	}
 	e.initMu.Lock()

@@ -26,6 +26,7 @@ type topology struct {
 	cart *mpi.Cart // of topologyCart
 
 	index, edges []int // of topologyGraph, as the program gave them
+	oneSided     bool  // It has edges that no edge in the other direction belongs to.
 
 	// Of topologyDistGraph.
 	sources, dests             []int
@@ -247,7 +248,7 @@ func cartCreate(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	return e.newCart(a, 5, func(c *comm) (*mpi.Cart, error) { return c.c.Cart(e.ctx, dims, periodic, a.Int(4) != 0) })
+	return e.newCart(a, 5, func(c *comm) (*mpi.Cart, error) { return c.c.Cart(a.ctx, dims, periodic, a.Int(4) != 0) })
 }
 
 // newCart makes a communicator with a grid.
@@ -270,7 +271,7 @@ func cartSub(e *Env, a *arguments) error {
 	if err != nil {
 		return err
 	}
-	return e.newCart(a, 2, func(*comm) (*mpi.Cart, error) { return t.cart.Sub(e.ctx, flags(keep)) })
+	return e.newCart(a, 2, func(*comm) (*mpi.Cart, error) { return t.cart.Sub(a.ctx, flags(keep)) })
 }
 
 // placeIn is where this rank is among the first n, and MPI_UNDEFINED beyond them: ranks keep their order.
@@ -350,7 +351,9 @@ func (a *arguments) graph(c *comm) (*topology, error) {
 			return nil, fail(a.name(3), errArg, "edge %d goes to rank %d, want 0 to %d", i, rank, n-1)
 		}
 	}
-	return &topology{kind: topologyGraph, index: index, edges: edges}, nil
+	t := &topology{kind: topologyGraph, index: index, edges: edges}
+	t.oneSided = !t.symmetric()
+	return t, nil
 }
 
 func graphCreate(e *Env, a *arguments) error {
@@ -367,7 +370,7 @@ func graphCreate(e *Env, a *arguments) error {
 		if c.c.Rank() < len(t.index) {
 			color = 0
 		}
-		made, err := c.c.Split(e.ctx, color, c.c.Rank())
+		made, err := c.c.Split(a.ctx, color, c.c.Rank())
 		return made, t, err
 	})
 }
@@ -379,6 +382,28 @@ func (t *topology) neighbors(rank int) []int {
 		from = t.index[rank-1]
 	}
 	return t.edges[from:t.index[rank]]
+}
+
+// symmetric reports whether any two ranks of topologyGraph have as many edges in both directions. Then
+// each message of a neighbourhood collective has a receiver. An edge of a rank with itself is both.
+func (t *topology) symmetric() bool {
+	edges := map[[2]int]int{}
+	for rank := range t.index {
+		for _, other := range t.neighbors(rank) {
+			switch {
+			case rank < other:
+				edges[[2]int{rank, other}]++
+			case rank > other:
+				edges[[2]int{other, rank}]--
+			}
+		}
+	}
+	for _, n := range edges {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // graphNeighbors are those of the rank of argument 1.
@@ -448,7 +473,7 @@ func (e *Env) newDistGraph(a *arguments, i int, find func(c *comm) (*topology, e
 			return nil, nil, err
 		}
 		// It checks that both ends of each edge know it.
-		g, err := c.c.Graph(e.ctx, t.sources, t.dests, false)
+		g, err := c.c.Graph(a.ctx, t.sources, t.dests, false)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -508,7 +533,7 @@ func distGraphCreate(e *Env, a *arguments) error {
 			mine = append(mine, one)
 		}
 	}
-	return e.newDistGraph(a, 8, func(c *comm) (*topology, error) { return gatherEdges(e.ctx, c.c, mine, weighted) })
+	return e.newDistGraph(a, 8, func(c *comm) (*topology, error) { return gatherEdges(a.ctx, c.c, mine, weighted) })
 }
 
 // gatherEdges finds this rank's edges among those that all ranks give.

@@ -207,6 +207,30 @@ func TestGraph(t *testing.T) {
 	})
 }
 
+// The standard lets a graph have edges in one direction alone, and restricts neighbourhood collectives to
+// graphs that have as many in both. They fail at all ranks, and wait for no message.
+func TestGraphOneSided(t *testing.T) {
+	rs := job(t, 3)
+	each(rs, func(_ int, r *rank) {
+		world, mem, out := uint64(commWorld), place(r.cMemory, make([]int32, 8)...), place(r.cMemory, make([]int32, 8)...)
+		for _, c := range []struct {
+			index, edges []int32
+			want         int32
+		}{
+			{[]int32{1, 2, 3}, []int32{1, 2, 0}, errTopology},      // a ring in one direction
+			{[]int32{2, 3, 3}, []int32{1, 1, 0}, errTopology},      // two edges there, and one back
+			{[]int32{2, 4, 5}, []int32{1, 1, 0, 0, 2}, errSuccess}, // two both ways, and a loop
+		} {
+			graph := r.made("MPI_Graph_create", world, 3, place(r.cMemory, c.index...), place(r.cMemory, c.edges...), 0)
+			for _, g := range []uint64{graph, r.made("MPI_Comm_dup", graph)} {
+				if code := r.call("MPI_Neighbor_alltoall", mem, 1, 0x209, out, 1, 0x209, g); code != c.want {
+					t.Errorf("index %v, edges %v: code %d, want %d", c.index, c.edges, code, c.want)
+				}
+			}
+		}
+	})
+}
+
 func TestDistGraph(t *testing.T) {
 	rs := job(t, 3)
 	each(rs, func(i int, r *rank) {

@@ -52,7 +52,7 @@ func (e *Env) Try(number int, a Args) (code int32, ok bool) {
 	if len(a) != len(p.params) {
 		return 0, false
 	}
-	args := &arguments{Args: a, p: p, tries: true}
+	args := &arguments{Args: a, p: p, tries: true, ctx: e.ctx}
 	switch err := e.run(args); {
 	case err == errWouldWait: //nolint:errorlint // nothing wraps it
 		return 0, false
@@ -82,9 +82,9 @@ func pollFor(look func() bool) bool {
 }
 
 // trySend is mpi.Send, unless the call is tried and would wait.
-func (a *arguments) trySend(e *Env, c *comm, buf []byte, dest, tag int) error {
+func (a *arguments) trySend(c *comm, buf []byte, dest, tag int) error {
 	if !a.tries {
-		return mpi.Send(e.ctx, c.c, buf, dest, tag)
+		return mpi.Send(a.ctx, c.c, buf, dest, tag)
 	}
 	ok, err := mpi.TrySend(c.c, buf, dest, tag)
 	if err == nil && !ok {
@@ -94,9 +94,9 @@ func (a *arguments) trySend(e *Env, c *comm, buf []byte, dest, tag int) error {
 }
 
 // tryRecv is mpi.Recv, unless the call is tried and would wait.
-func (a *arguments) tryRecv(e *Env, c *comm, buf []byte, source, tag int) (mpi.Status, error) {
+func (a *arguments) tryRecv(c *comm, buf []byte, source, tag int) (mpi.Status, error) {
 	if !a.tries {
-		return mpi.Recv(e.ctx, c.c, buf, source, tag)
+		return mpi.Recv(a.ctx, c.c, buf, source, tag)
 	}
 	st, ok, err := mpi.TryRecv(c.c, buf, source, tag, patience)
 	if err == nil && !ok {

@@ -168,10 +168,16 @@ func winCreate(e *Env, a *arguments) error {
 	shift := int(base % word)
 	var mem []byte
 	if size > 0 {
-		mem = slice[byte](base-uint64(shift), (shift+size+word-1)/word*word)
+		if err := a.access(0, func() {
+			checkAddress(base, size, 1)
+			mem = slice[byte](base-uint64(shift), (shift+size+word-1)/word*word)
+			touch(mem, true)
+		}); err != nil {
+			return err
+		}
 	}
 	return e.newWin(a, 4, windowPart{int64(unit), int64(size), int64(shift)}, flavorCreate, func(c *mpi.Comm) (*mpi.Win[byte], error) {
-		return mpi.WinCreate(e.ctx, c, mem)
+		return mpi.WinCreate(a.ctx, c, mem)
 	}, func(*mpi.Win[byte]) (uint64, error) { return base, nil })
 }
 
@@ -189,7 +195,7 @@ func winAllocate(e *Env, a *arguments) error {
 	}
 	const align = 16 // as malloc has it
 	return e.newWin(a, 3, windowPart{int64(unit), int64(size), 0}, flavorAllocate, func(c *mpi.Comm) (*mpi.Win[byte], error) {
-		return mpi.WinAllocate[byte](e.ctx, c, (size+align-1)/align*align)
+		return mpi.WinAllocate[byte](a.ctx, c, (size+align-1)/align*align)
 	}, func(w *mpi.Win[byte]) (base uint64, err error) {
 		if size > 0 {
 			base = address(&w.Values()[0])
@@ -216,7 +222,7 @@ func (e *Env) newWin(
 		return fail(a.name(i), errComm, "%s is an intercommunicator, which has no windows", c.c.Name())
 	}
 	w := &window{rank: c.c.Rank(), parts: make([]windowPart, c.c.Size())}
-	if err := mpi.Allgather(e.ctx, c.c, []windowPart{mine}, w.parts); err != nil {
+	if err := mpi.Allgather(a.ctx, c.c, []windowPart{mine}, w.parts); err != nil {
 		return err
 	}
 	if w.w, err = create(c.c); err != nil {
@@ -244,7 +250,7 @@ func winFree(e *Env, a *arguments) error {
 	if err := w.attributes.removeAll(e, h); err != nil {
 		return err
 	}
-	if err := w.w.Free(e.ctx); err != nil {
+	if err := w.w.Free(a.ctx); err != nil {
 		return err
 	}
 	remove[*window](&e.handles, h)

@@ -11,23 +11,23 @@ import (
 
 func init() {
 	// Assertions permit the library to leave something out. It does all.
-	register("MPI_Win_fence", winCall(1, func(e *Env, _ *arguments, w *window) error { return w.w.Fence(e.ctx) }))
+	register("MPI_Win_fence", winCall(1, func(_ *Env, a *arguments, w *window) error { return w.w.Fence(a.ctx) }))
 	register("MPI_Win_post", winCall(2, func(e *Env, a *arguments, w *window) error {
 		g, err := e.group(a, 0)
 		if err != nil {
 			return err
 		}
-		return w.w.Post(e.ctx, g)
+		return w.w.Post(a.ctx, g)
 	}))
 	register("MPI_Win_start", winCall(2, func(e *Env, a *arguments, w *window) error {
 		g, err := e.group(a, 0)
 		if err != nil {
 			return err
 		}
-		return w.w.Start(e.ctx, g)
+		return w.w.Start(a.ctx, g)
 	}))
-	register("MPI_Win_complete", winCall(0, func(e *Env, _ *arguments, w *window) error { return w.w.Complete(e.ctx) }))
-	register("MPI_Win_wait", winCall(0, func(e *Env, _ *arguments, w *window) error { return w.w.Wait(e.ctx) }))
+	register("MPI_Win_complete", winCall(0, func(_ *Env, a *arguments, w *window) error { return w.w.Complete(a.ctx) }))
+	register("MPI_Win_wait", winCall(0, func(_ *Env, a *arguments, w *window) error { return w.w.Wait(a.ctx) }))
 	register("MPI_Win_test", winCall(0, func(_ *Env, a *arguments, w *window) error {
 		// An address that is wrong must not end the epoch.
 		if err := a.setFlag(1, false); err != nil {
@@ -51,20 +51,20 @@ func init() {
 		if a.Int(1) == procNull {
 			return nil
 		}
-		return w.w.Lock(e.ctx, kind, a.Int(1))
+		return w.w.Lock(a.ctx, kind, a.Int(1))
 	}))
 	register("MPI_Win_unlock", winCall(1, func(e *Env, a *arguments, w *window) error {
 		if a.Int(0) == procNull {
 			return nil
 		}
-		return w.w.Unlock(e.ctx, a.Int(0))
+		return w.w.Unlock(a.ctx, a.Int(0))
 	}))
-	register("MPI_Win_lock_all", winCall(1, func(e *Env, _ *arguments, w *window) error { return w.w.LockAll(e.ctx) }))
-	register("MPI_Win_unlock_all", winCall(0, func(e *Env, _ *arguments, w *window) error { return w.w.UnlockAll(e.ctx) }))
-	register("MPI_Win_flush", winCall(1, func(e *Env, a *arguments, w *window) error { return w.w.Flush(e.ctx, a.Int(0)) }))
-	register("MPI_Win_flush_all", winCall(0, func(e *Env, _ *arguments, w *window) error { return w.w.FlushAll(e.ctx) }))
-	register("MPI_Win_flush_local", winCall(1, func(e *Env, a *arguments, w *window) error { return w.w.FlushLocal(e.ctx, a.Int(0)) }))
-	register("MPI_Win_flush_local_all", winCall(0, func(e *Env, _ *arguments, w *window) error { return w.w.FlushLocalAll(e.ctx) }))
+	register("MPI_Win_lock_all", winCall(1, func(_ *Env, a *arguments, w *window) error { return w.w.LockAll(a.ctx) }))
+	register("MPI_Win_unlock_all", winCall(0, func(_ *Env, a *arguments, w *window) error { return w.w.UnlockAll(a.ctx) }))
+	register("MPI_Win_flush", winCall(1, func(e *Env, a *arguments, w *window) error { return w.w.Flush(a.ctx, a.Int(0)) }))
+	register("MPI_Win_flush_all", winCall(0, func(_ *Env, a *arguments, w *window) error { return w.w.FlushAll(a.ctx) }))
+	register("MPI_Win_flush_local", winCall(1, func(e *Env, a *arguments, w *window) error { return w.w.FlushLocal(a.ctx, a.Int(0)) }))
+	register("MPI_Win_flush_local_all", winCall(0, func(_ *Env, a *arguments, w *window) error { return w.w.FlushLocalAll(a.ctx) }))
 	// Memory is the same for this rank and for others. The call itself orders accesses.
 	register("MPI_Win_sync", winCall(0, func(*Env, *arguments, *window) error { return nil }))
 
@@ -236,7 +236,7 @@ func (e *Env) requestOf(
 		return err
 	})
 	if err != nil {
-		_, waited := mpi.Waitall(e.ctx, parts...)
+		_, waited := mpi.Waitall(a.ctx, parts...)
 		return errors.Join(err, waited)
 	}
 	return e.addRequest(a, i, w, done, parts...)
@@ -261,7 +261,7 @@ func (e *Env) put(a *arguments, w *window, request int) error {
 			return w.w.Rput(b, t.rank, at)
 		}, nil)
 	}
-	return t.each(b, func(b []byte, at int) error { return w.w.Put(e.ctx, b, t.rank, at) })
+	return t.each(b, func(b []byte, at int) error { return w.w.Put(a.ctx, b, t.rank, at) })
 }
 
 // get is MPI_Get, and MPI_Rget if argument request is where its handle goes.
@@ -289,7 +289,7 @@ func (e *Env) get(a *arguments, w *window, request int) error {
 			return w.w.Rget(b, t.rank, at)
 		}, func(mpi.Status) error { return store() })
 	}
-	if err := t.each(b, func(b []byte, at int) error { return w.w.Get(e.ctx, b, t.rank, at) }); err != nil {
+	if err := t.each(b, func(b []byte, at int) error { return w.w.Get(a.ctx, b, t.rank, at) }); err != nil {
 		return err
 	}
 	return store()
@@ -331,7 +331,7 @@ func compareAndSwap(e *Env, a *arguments, w *window) error {
 			copy(inout, in)
 		}
 	}, false)
-	return w.w.GetAccumulate(e.ctx, origin, result, t.rank, t.runs[0].at, swap)
+	return w.w.GetAccumulate(a.ctx, origin, result, t.rank, t.runs[0].at, swap)
 }
 
 func init() {
@@ -436,9 +436,9 @@ func (e *Env) accumulate(a *arguments, w *window, at accumulate) error {
 	}
 	err = t.each(src, func(b []byte, disp int) error {
 		if at.result < 0 {
-			return w.w.Accumulate(e.ctx, b, t.rank, disp, op)
+			return w.w.Accumulate(a.ctx, b, t.rank, disp, op)
 		}
-		return w.w.GetAccumulate(e.ctx, b, next(len(b)), t.rank, disp, op)
+		return w.w.GetAccumulate(a.ctx, b, next(len(b)), t.rank, disp, op)
 	})
 	if err != nil || done == nil {
 		return err
@@ -477,7 +477,7 @@ func fetchAndOp(e *Env, a *arguments, w *window) error {
 		return err
 	}
 	was := make([]byte, t.size)
-	if err := w.w.GetAccumulate(e.ctx, src, was, t.rank, t.runs[0].at, op); err != nil {
+	if err := w.w.GetAccumulate(a.ctx, src, was, t.rank, t.runs[0].at, op); err != nil {
 		return err
 	}
 	return it.unpack(was)

@@ -27,7 +27,7 @@ func winAllocateShared(e *Env, a *arguments) error {
 		return err
 	}
 	return e.newWin(a, 3, windowPart{int64(unit), int64(size), 0}, flavorShared, func(c *mpi.Comm) (*mpi.Win[byte], error) {
-		return mpi.WinAllocateShared[byte](e.ctx, c, size)
+		return mpi.WinAllocateShared[byte](a.ctx, c, size)
 	}, func(w *mpi.Win[byte]) (base uint64, err error) {
 		if size > 0 {
 			base = address(&w.Values()[0])
