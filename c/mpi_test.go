@@ -90,16 +90,23 @@ func TestMPICalls(t *testing.T) {
 	}
 }
 
-// testProgram runs a program of mpi/test with some numbers of ranks. It prints "ok".
-func testProgram(t *testing.T, name string, ranks ...string) {
+// testedProgram compiles a program of mpi/test.
+func testedProgram(t *testing.T, name string) (program, vmmc string) {
 	t.Helper()
 	build := testutil.CLibrary(t)
-	_, vmmc := mpiProgram(t)
-	program := filepath.Join(build, "mpi"+name)
+	_, vmmc = mpiProgram(t)
+	program = filepath.Join(build, "mpi"+name)
 	if out, err := exec.CommandContext(t.Context(), "gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Impi/include",
 		"-o", program, "mpi/test/"+name+".c", "-L"+build, "-lmpi_abi", "-lpthread", "-Wl,-rpath,"+build).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return program, vmmc
+}
+
+// testProgram runs a program of mpi/test with some numbers of ranks. It prints "ok".
+func testProgram(t *testing.T, name string, ranks ...string) {
+	t.Helper()
+	program, vmmc := testedProgram(t, name)
 	node := vmmctest.Nodes(t, 1)[0]
 	for _, n := range ranks {
 		c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", n, program)
@@ -118,6 +125,24 @@ func TestMPIMemory(t *testing.T) { testProgram(t, "memory", "1", "3") }
 
 // Sessions in C may follow one another, and their job ends with the program.
 func TestMPISessions(t *testing.T) { testProgram(t, "session", "1", "3") }
+
+// A child of fork that calls MPI ends alone, with a line that says why. It prints nothing that its parent has
+// buffered, and the job goes on.
+func TestMPIFork(t *testing.T) {
+	program, vmmc := testedProgram(t, "fork")
+	c := exec.CommandContext(t.Context(), vmmc, "mpirun", "-n", "2", program)
+	c.Env = append(append(os.Environ(), "VMMC_SOCKET=/nowhere"), vmmctest.Nodes(t, 1)[0].Environ()...)
+	var said strings.Builder
+	c.Stderr = &said
+	out, err := c.Output()
+	if err != nil || string(out) != "buffered, the child has ended with 1\n" {
+		t.Errorf("%v, printed %q", err, out)
+	}
+	if line := said.String(); !strings.HasPrefix(line, "MPI_Comm_rank: ") || !strings.Contains(line, "forked") ||
+		strings.Count(line, "\n") != 1 {
+		t.Errorf("the child says %q, want one line that names the call and says that it was forked", line)
+	}
+}
 
 // What needs no other rank works without MPI_Init.
 func TestMPIAlone(t *testing.T) {

@@ -69,7 +69,7 @@ enum {
  * vmmcb_attributes. "ms" is a time limit in milliseconds, all ones for none.
  */
 enum {
-    VMMCB_VIPL = 256,      /* the operations from here on are libvipl's */
+    VMMCB_VIPL = 256,      /* from here on up to VMMCB_MPI: libvipl's */
     VMMCB_VIP_OPEN = 256,  /* data: a device; out: NIC */
     VMMCB_VIP_CLOSE,       /* in: NIC, 1 in a handler, which is not waited for */
     VMMCB_VIP_QUERY_NIC,   /* in: NIC; data: struct vmmcb_nic */

@@ -1,4 +1,4 @@
-/* Libvipl's way into Go, and what spares it that way. */
+/* The way into Go of libvipl and of libraries of MPI, and what spares libvipl that way. */
 #include <string.h>
 
 #include "core.h"
@@ -14,7 +14,7 @@ API int vmmcp_call(struct vmmcp_call *c) {
     size_t room = c->room_len > c->data_len ? c->room_len : c->data_len;
     struct vmmcb_record *r = t ? vmmc_begin(t, c->op, room) : NULL;
     if (!r) {
-        return vmmc_fail(vmmcErr_NoMem, "call VIPL: no memory for a record");
+        return vmmc_fail(vmmcErr_NoMem, "call Go: no memory for a record");
     }
     memcpy(r->in, c->in, sizeof r->in);
     if (c->data_len > 0) {
@@ -29,7 +29,7 @@ API int vmmcp_call(struct vmmcp_call *c) {
     if (c->room_len > 0) {
         memcpy(c->room, r->data, c->got < c->room_len ? c->got : c->room_len);
     }
-    if (r->code == 0 && r->text[0] != 0) { /* the outcome is VIPL's, and the text says why */
+    if (r->code == 0 && r->text[0] != 0) { /* the text says why */
         memcpy(t->text, r->text, sizeof t->text);
         t->text[sizeof t->text - 1] = 0;
     }

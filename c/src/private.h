@@ -1,6 +1,6 @@
 /*
- * What libvmmc has for libvipl, which uses the same Go part: two functions, in a version of their
- * own that no program may use.
+ * What libvmmc has for libvipl and libraries of MPI, which use the same Go part: two functions, in
+ * a version of their own that no program may use.
  */
 #ifndef VMMC_PRIVATE_H
 #define VMMC_PRIVATE_H

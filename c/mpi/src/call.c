@@ -6,6 +6,7 @@
 
 #include "core.h"
 #include "vmmc.h"
+#include "vmmcx.h"
 
 static atomic_flag has_called = ATOMIC_FLAG_INIT;
 
@@ -28,8 +29,12 @@ int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n
                            .data_len = n * sizeof *args};
     int code = vmmcp_call(&c);
     if (code != 0) {
-        fprintf(stderr, "%s: libvmmc cannot run the call: %s\n", name, vmmc_ErrorStr(code));
-        fflush(NULL);
+        const char *why = vmmcx_last_error();
+        fprintf(stderr, "%s: libvmmc cannot run the call: %s\n", name,
+                why && *why ? why : vmmc_ErrorStr(code));
+        if (code != vmmcErr_Closed) { /* A child of fork: what is buffered is its parent's too. */
+            fflush(NULL);
+        }
         _exit(1);
     }
     if (c.out[1]) { /* The job ends. Go's exit would lose what the program has printed. */
