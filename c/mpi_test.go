@@ -144,6 +144,40 @@ func TestMPIFork(t *testing.T) {
 	}
 }
 
+// A libmpi_abi of another release has other numbers of calls. The program ends at its first call, with a
+// line that names both files.
+func TestMPIOtherRelease(t *testing.T) {
+	program, _ := mpiProgram(t)
+	build, dir := testutil.CLibrary(t), t.TempDir()
+	calls, err := os.ReadFile("mpi/src/calls.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const table = "const uint64_t mpi_table = 0x"
+	other := strings.Replace(string(calls), table, table+"1^0x", 1)
+	source, library := filepath.Join(dir, "calls.c"), filepath.Join(dir, "libmpi_abi.so.1")
+	if err := os.WriteFile(source, []byte(other), 0o600); err != nil || other == string(calls) {
+		t.Fatalf("calls.c is as it was, or could not be written: %v", err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "gcc", "-shared", "-fPIC", "-fvisibility=hidden", "-DVMMC_VERSION=\"0\"",
+		"-Impi/src", "-Isrc", "-Iinclude", "-Impi/include", "-o", library, "-Wl,-soname,libmpi_abi.so.1",
+		source, "mpi/src/call.c", "mpi/src/alone.c", "-L"+build, "-lvmmc", "-Wl,-rpath,"+build).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c := exec.CommandContext(t.Context(), program)
+	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
+	out, err := c.CombinedOutput()
+	line := string(out)
+	if c.ProcessState.ExitCode() != 1 || !strings.HasPrefix(line, "MPI_Init: ") || strings.Count(line, "\n") != 1 {
+		t.Errorf("%v, and it says %q, want status 1 and one line that names the call", err, line)
+	}
+	for _, want := range []string{"install one release", library, "libvmmc-go.so"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("it says %q, want %q in it", line, want)
+		}
+	}
+}
+
 // What needs no other rank works without MPI_Init.
 func TestMPIAlone(t *testing.T) {
 	program, _ := mpiProgram(t)

@@ -113,8 +113,8 @@ enum {
 };
 
 /*
- * The operation of libmpi_abi. In: the call's number, the number of its arguments; data: the
- * arguments, uint64_t each; out: the return code of MPI.
+ * The operation of libmpi_abi. In: the call's number, the number of its arguments, the hash of
+ * the table of calls; data: the arguments, uint64_t each; out: the return code of MPI.
  */
 enum { VMMCB_MPI = 512 };
 

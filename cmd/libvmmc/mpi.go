@@ -9,7 +9,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +40,9 @@ func endJob(status int) {
 func (l *library) runMPI(ctx context.Context, r *record) error {
 	n := uint64(r.in[1])
 	given := r.given()
+	if uint64(r.in[2]) != mpiabi.TableHash {
+		return fmt.Errorf("install one release of vmmc: these files are of different ones: %s", strings.Join(loadedFiles(), ", "))
+	}
 	if uint64(len(given)) != n*8 {
 		return fmt.Errorf("MPI call %d has %d bytes of arguments, want %d: libmpi_abi and libvmmc-go do not fit",
 			r.in[0], len(given), n*8)
@@ -63,4 +68,24 @@ func (l *library) runMPI(ctx context.Context, r *record) error {
 	}
 	r.out[1] = C.uint64_t(ending.Load())
 	return nil
+}
+
+// loadedFiles are the files of vmmc that the process has loaded.
+func loadedFiles() (paths []string) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return []string{"libmpi", "libvmmc-go.so"}
+	}
+	for line := range strings.Lines(string(maps)) {
+		i := strings.IndexByte(line, '/')
+		if i < 0 {
+			continue
+		}
+		path := strings.TrimSpace(line[i:])
+		name := filepath.Base(path)
+		if (strings.HasPrefix(name, "libmpi") || name == "libvmmc-go.so") && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
 }

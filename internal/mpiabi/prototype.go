@@ -3,6 +3,7 @@ package mpiabi
 import (
 	_ "embed"
 	"fmt"
+	"hash/fnv"
 	"strings"
 )
 
@@ -36,6 +37,16 @@ var numbers = func() map[string]int {
 		m[p.name] = number
 	}
 	return m
+}()
+
+// TableHash is the hash of calls.txt that the C library gives with each call: numbers of another table
+// would name other calls.
+var TableHash = func() uint64 {
+	h := fnv.New64a()
+	for _, p := range prototypes {
+		fmt.Fprintf(h, "%s %d\n", p.name, len(p.params))
+	}
+	return h.Sum64()
 }()
 
 func parsePrototypes(text string) []*prototype {

@@ -24,7 +24,7 @@ int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n
     }
     struct vmmcp_call c = {.op = VMMCB_MPI,
                            .now = VMMCP_TRY,
-                           .in = {number, n},
+                           .in = {number, n, mpi_table},
                            .data = args,
                            .data_len = n * sizeof *args};
     int code = vmmcp_call(&c);

@@ -19,6 +19,9 @@
 #define INTEGER(x) ((uint64_t)(int64_t)(x))
 #define ADDRESS(x) ((uint64_t)(uintptr_t)(x))
 
+/* The hash of calls.txt, which Go compares with its own. */
+extern const uint64_t mpi_table;
+
 /* Has Go execute a call, and returns its return code. The number is that of calls.txt. */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n);
 

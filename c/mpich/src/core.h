@@ -38,6 +38,9 @@ struct mpich_status {
 #define NO_MEMORY 34
 #define UNSUPPORTED 44
 
+/* The hash of calls.txt, which Go compares with its own. */
+extern const uint64_t mpi_table;
+
 /* Has Go execute a call, and returns its return code. The number is that of calls.txt. */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n);
 

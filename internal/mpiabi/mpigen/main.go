@@ -7,6 +7,7 @@ package main
 
 import (
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"strings"
@@ -175,9 +176,24 @@ func typeOf(text string) string {
 	return t
 }
 
+// tableHash tells one table of calls from another: the Go part compares it with that of its own table.
+func tableHash(calls []call) uint64 {
+	h := fnv.New64a()
+	for i := range calls {
+		fmt.Fprintf(h, "%s %d\n", calls[i].name, len(calls[i].params))
+	}
+	return h.Sum64()
+}
+
+// tableConstant is what each library of MPI gives Go with each call.
+func tableConstant(calls []call) string {
+	return fmt.Sprintf("\nconst uint64_t mpi_table = %#xu;\n", tableHash(calls))
+}
+
 func functions(calls []call) string {
 	var b strings.Builder
 	b.WriteString(notice + "#include \"core.h\"\n")
+	b.WriteString(tableConstant(calls))
 	for _, c := range calls {
 		if c.alone {
 			continue

@@ -266,7 +266,7 @@ func mpichCallback(c *call, p param, typ string) string {
 // mpichFunctions are the functions of the calls that Go executes.
 func mpichFunctions(calls []call) (string, error) {
 	var b strings.Builder
-	b.WriteString(mpichNotice + "#include \"convert.h\"\n")
+	b.WriteString(mpichNotice + "#include \"convert.h\"\n" + tableConstant(calls))
 	for _, c := range calls {
 		if c.alone || slices.Contains(mpichOwn, c.name) {
 			continue
