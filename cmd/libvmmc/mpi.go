@@ -66,7 +66,7 @@ func (l *library) runMPI(ctx context.Context, r *record) error {
 		}
 		r.out[0] = C.uint64_t(code)
 	}
-	r.out[1] = C.uint64_t(ending.Load())
+	r.out[1], r.out[2] = C.uint64_t(ending.Load()), C.uint64_t(mpiEnv().Phase())
 	return nil
 }
 

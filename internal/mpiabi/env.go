@@ -87,6 +87,10 @@ func New(config Config) *Env {
 	return e
 }
 
+// Phase is 0 before MPI_Init, 2 after MPI_Finalize, and 1 between them. The C libraries answer
+// MPI_Initialized and MPI_Finalized by it.
+func (e *Env) Phase() int { return int(e.phase.Load()) }
+
 // Context is the context that those of calls are derived from. It ends with the job, or with MPI_Finalize.
 func (e *Env) Context() context.Context { return e.ctx }
 

@@ -7,12 +7,6 @@ import "fmt"
 func init() {
 	registerAlways("MPI_Init", func(e *Env, _ *arguments) error { return e.begin() })
 	registerAlways("MPI_Init_thread", initThread)
-	registerAlways("MPI_Initialized", func(e *Env, a *arguments) error {
-		return a.setFlag(0, e.phase.Load() != phaseBefore)
-	})
-	registerAlways("MPI_Finalized", func(e *Env, a *arguments) error {
-		return a.setFlag(0, e.phase.Load() == phaseFinalized)
-	})
 	register("MPI_Finalize", func(e *Env, _ *arguments) error { return e.end() })
 	register("MPI_Query_thread", func(_ *Env, a *arguments) error { return a.setInt(0, threadMultiple) })
 	register("MPI_Abort", abort)

@@ -35,7 +35,7 @@ var ways = map[way][]string{
 		"MPI_Test", "MPI_Testall", "MPI_Testany", "MPI_Testsome", "MPI_Request_get_status",
 		"MPI_Request_get_status_all", "MPI_Request_get_status_any", "MPI_Request_get_status_some",
 		"MPI_Comm_rank", "MPI_Comm_size", "MPI_Get_count", "MPI_Get_elements", "MPI_Get_elements_x",
-		"MPI_Test_cancelled", "MPI_Initialized", "MPI_Finalized",
+		"MPI_Test_cancelled",
 		"MPI_Type_size", "MPI_Type_get_extent", "MPI_Pack", "MPI_Unpack", "MPI_Pack_size",
 		"MPI_Status_get_source", "MPI_Status_get_tag", "MPI_Status_get_error",
 	},

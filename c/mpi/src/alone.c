@@ -8,6 +8,23 @@
 /* Of a call whose result has no place. */
 static int missing(const void *p) { return p ? MPI_SUCCESS : MPI_ERR_ARG; }
 
+/* They answer before Go is loaded: a program may fork before MPI_Init. */
+API int PMPI_Initialized(int *flag) {
+    if (flag) {
+        *flag = mpi_initialized();
+    }
+    return missing(flag);
+}
+ALIAS(Initialized);
+
+API int PMPI_Finalized(int *flag) {
+    if (flag) {
+        *flag = mpi_finalized();
+    }
+    return missing(flag);
+}
+ALIAS(Finalized);
+
 API double PMPI_Wtime(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -2,16 +2,39 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "core.h"
 #include "vmmc.h"
 #include "vmmcx.h"
 
-static atomic_flag has_called = ATOMIC_FLAG_INIT;
+/* The process that has called first. A child of fork is another one. */
+static _Atomic pid_t caller;
 
-/* Sessions do not end the job: the program may begin another one. */
-static void end_job(void) { mpi_call(MPI_CALL_EXIT, "exit", NULL, 0); }
+/* 0 before MPI_Init, 2 after MPI_Finalize, and 1 between them. Go tells it with each call. */
+static _Atomic uint64_t phase;
+
+int mpi_initialized(void) { return atomic_load(&phase) > 0; }
+
+int mpi_finalized(void) { return atomic_load(&phase) > 1; }
+
+/* Calls end in another order than they have begun, so the phase only rises. */
+static void set_phase(uint64_t now) {
+    uint64_t was = atomic_load_explicit(&phase, memory_order_relaxed);
+    while (was < now && !atomic_compare_exchange_weak(&phase, &was, now)) {
+    }
+}
+
+/*
+ * Sessions do not end the job: the program may begin another one. A child of fork has no job that
+ * its end could end.
+ */
+static void end_job(void) {
+    if (getpid() == atomic_load(&caller)) {
+        mpi_call(MPI_CALL_EXIT, "exit", NULL, 0);
+    }
+}
 
 /*
  * The arguments are copied into the record: the thread may leave the call by siglongjmp, and its
@@ -19,7 +42,9 @@ static void end_job(void) { mpi_call(MPI_CALL_EXIT, "exit", NULL, 0); }
  * process ends as MPI_ERRORS_ARE_FATAL would have it.
  */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n) {
-    if (!atomic_flag_test_and_set(&has_called)) {
+    pid_t none = 0;
+    if (!atomic_load_explicit(&caller, memory_order_relaxed) &&
+        atomic_compare_exchange_strong(&caller, &none, getpid())) {
         atexit(end_job);
     }
     struct vmmcp_call c = {.op = VMMCB_MPI,
@@ -41,5 +66,6 @@ int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n
         fflush(NULL);
         _exit((int)(c.out[1] & 255));
     }
+    set_phase(c.out[2]);
     return (int)(int64_t)c.out[0];
 }

@@ -1558,12 +1558,6 @@ API int PMPI_Finalize(void) {
 }
 ALIAS(Finalize);
 
-API int PMPI_Finalized(int *flag) {
-    const uint64_t args[] = {ADDRESS(flag)};
-    return mpi_call(226, "MPI_Finalized", args, 1);
-}
-ALIAS(Finalized);
-
 API int PMPI_Free_mem(void *base) {
     const uint64_t args[] = {ADDRESS(base)};
     return mpi_call(227, "MPI_Free_mem", args, 1);
@@ -2300,12 +2294,6 @@ API int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     return mpi_call(327, "MPI_Init_thread", args, 4);
 }
 ALIAS(Init_thread);
-
-API int PMPI_Initialized(int *flag) {
-    const uint64_t args[] = {ADDRESS(flag)};
-    return mpi_call(328, "MPI_Initialized", args, 1);
-}
-ALIAS(Initialized);
 
 API int PMPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm,
                               int remote_leader, int tag, MPI_Comm *newintercomm) {

@@ -22,6 +22,10 @@
 /* The hash of calls.txt, which Go compares with its own. */
 extern const uint64_t mpi_table;
 
+/* Report what MPI_Initialized and MPI_Finalized do, also in a child of fork. */
+int mpi_initialized(void);
+int mpi_finalized(void);
+
 /* Has Go execute a call, and returns its return code. The number is that of calls.txt. */
 int mpi_call(uint32_t number, const char *name, const uint64_t *args, uint32_t n);
 

@@ -4,6 +4,25 @@
 
 #include "convert.h"
 
+/* They answer before Go is loaded: a program may fork before MPI_Init. */
+API int PMPI_Initialized(int *flag) {
+    if (!flag) {
+        return WRONG_ARGUMENT;
+    }
+    *flag = mpi_initialized();
+    return 0;
+}
+ALIAS(Initialized);
+
+API int PMPI_Finalized(int *flag) {
+    if (!flag) {
+        return WRONG_ARGUMENT;
+    }
+    *flag = mpi_finalized();
+    return 0;
+}
+ALIAS(Finalized);
+
 static double seconds(int (*of)(clockid_t, struct timespec *)) {
     struct timespec t;
     of(CLOCK_MONOTONIC, &t);

@@ -2302,12 +2302,6 @@ API int PMPI_Finalize(void) {
 }
 ALIAS(Finalize);
 
-API int PMPI_Finalized(int *flag) {
-    const uint64_t args[] = {ADDRESS(flag)};
-    return code_out(mpi_call(226, "MPI_Finalized", args, 1));
-}
-ALIAS(Finalized);
-
 API int PMPI_Free_mem(void *base) {
     const uint64_t args[] = {ADDRESS(base)};
     return code_out(mpi_call(227, "MPI_Free_mem", args, 1));
@@ -3508,12 +3502,6 @@ API int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
     return code;
 }
 ALIAS(Init_thread);
-
-API int PMPI_Initialized(int *flag) {
-    const uint64_t args[] = {ADDRESS(flag)};
-    return code_out(mpi_call(328, "MPI_Initialized", args, 1));
-}
-ALIAS(Initialized);
 
 API int PMPI_Intercomm_create(int local_comm, int local_leader, int peer_comm, int remote_leader,
                               int tag, int *newintercomm) {
