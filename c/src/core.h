@@ -28,6 +28,7 @@ struct thread {
     struct vmmcb_record *own;     /* the record of calls that interrupt no other */
     void *stack;                  /* the alternate signal stack that the library gave, or NULL */
     int entered;                  /* reports whether the thread has called Go */
+    int entering;                 /* its first call runs, and may run the program's functions */
     int swap;                     /* reports whether its own alternate stack is too small for Go */
     int in_handler;               /* reports whether it runs a notification handler */
     struct vmmcb_epoch *epoch;    /* NULL until its first transfer on a mapped path */

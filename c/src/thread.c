@@ -108,11 +108,12 @@ static void give_stack(struct thread *t) {
 /* Calls Go with all signals blocked but those of faults, which Go recovers from. */
 void vmmc_enter(void (*f)(struct vmmcb_record *), struct vmmcb_record *r, struct thread *t) {
     vmmc_mask old = vmmc_block_signals(VMMC_FAULTS);
-    int first = !t->entered;
+    int first = !t->entered && !t->entering; /* or a function that the first call runs has called */
     if (UNLIKELY(first)) {
         vmmc_block_signals(VMMC_NO_SIGNAL);
         pthread_mutex_lock(&first_call);
         vmmc_block_signals(VMMC_FAULTS);
+        t->entering = 1;
         give_stack(t);
     }
     stack_t own;
@@ -127,6 +128,7 @@ void vmmc_enter(void (*f)(struct vmmcb_record *), struct vmmcb_record *r, struct
     }
     if (UNLIKELY(first)) {
         t->entered = 1;
+        t->entering = 0;
         pthread_mutex_unlock(&first_call);
     }
     vmmc_restore_signals(old);

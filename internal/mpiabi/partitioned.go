@@ -270,7 +270,7 @@ func (p *partitioned) startReceive() ([]part, error) {
 // receive begins the receives of all messages of a round.
 func (p *partitioned) receive() ([]*mpi.Request, error) {
 	h := p.headerBytes[0]
-	if total := p.partitions * p.each; h.partitions < 1 || h.partitions > maxPartitions || h.bytes < 0 || h.partitions*h.bytes != int64(total) {
+	if total := p.partitions * p.each; h.partitions < 1 || h.partitions > maxPartitions || h.bytes < 0 || h.bytes > int64(total) || h.partitions*h.bytes != int64(total) {
 		return nil, fail("count", errTruncate, "the sender has %d partitions of %d bytes, and the receiver %d of %d", h.partitions, h.bytes, p.partitions, p.each)
 	}
 	into := p.it.bytes

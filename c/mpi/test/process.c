@@ -149,6 +149,23 @@ static void *worker(void *arg) {
     return NULL;
 }
 
+/* The first call that this thread makes runs a function of the program, which calls MPI. */
+static void *waiter(void *arg) {
+    struct work *w = arg;
+    OK(MPI_Wait(&w->request, MPI_STATUS_IGNORE));
+    return NULL;
+}
+
+static void waited_by_a_new_thread(void) {
+    struct work w = {.result = 42};
+    pthread_t t;
+    OK(MPI_Grequest_start(query, release, cancel, &w, &w.request));
+    OK(MPI_Grequest_complete(w.request));
+    CHECK(pthread_create(&t, NULL, waiter, &w) == 0);
+    CHECK(pthread_join(t, NULL) == 0);
+    CHECK(w.request == MPI_REQUEST_NULL && w.queries == 1 && w.frees == 1);
+}
+
 static void generalized(void) {
     struct work w = {.result = 0};
     MPI_Request r;
@@ -210,6 +227,7 @@ int main(int argc, char **argv) {
     }
     neighbours();
     generalized();
+    waited_by_a_new_thread();
     ports();
     joins_nothing();
     spawn(argv[0]);

@@ -287,10 +287,17 @@ static char **text_list(const char *s, size_t len, size_t step) {
     return list;
 }
 
+/* Reports whether this rank is the root: only the root gives commands and their arguments. */
+static int is_root(int root, MPI_Comm comm) {
+    int rank = MPI_PROC_NULL;
+    return PMPI_Comm_rank(comm, &rank) == MPI_SUCCESS && rank == root;
+}
+
 API void F77(comm_spawn)(const char *command, const char *argv, const int *maxprocs,
                          const int *info, const int *root, const int *comm, int *intercomm,
                          int *array_of_errcodes, int *ierror, size_t command_len, size_t argv_len) {
-    int e = MPI_ERR_NO_MEM, null = argv == mpif_argv_null_;
+    int e = MPI_ERR_NO_MEM;
+    int null = argv == mpif_argv_null_ || !is_root(*root, PMPI_Comm_fromint(*comm));
     MPI_Comm c_intercomm = MPI_COMM_NULL;
     char *c_command = mpif_text(command, command_len);
     char **c_argv = null ? MPI_ARGV_NULL : text_list(argv, argv_len, 1);
@@ -314,8 +321,9 @@ API void F77(comm_spawn_multiple)(const int *count, const char *array_of_command
                                   const int *array_of_info, const int *root, const int *comm,
                                   int *intercomm, int *array_of_errcodes, int *ierror,
                                   size_t array_of_commands_len, size_t array_of_argv_len) {
-    int e = MPI_ERR_NO_MEM, null = array_of_argv == mpif_argvs_null_, full = 1;
-    size_t n = *count > 0 ? (size_t)*count : 0;
+    int e = MPI_ERR_NO_MEM, full = 1, gives = is_root(*root, PMPI_Comm_fromint(*comm));
+    int null = array_of_argv == mpif_argvs_null_ || !gives;
+    size_t n = gives && *count > 0 ? (size_t)*count : 0;
     MPI_Comm c_intercomm = MPI_COMM_NULL;
     char **commands = calloc(n + 1, sizeof *commands);
     char ***argvs = calloc(n + 1, sizeof *argvs);
@@ -330,7 +338,7 @@ API void F77(comm_spawn_multiple)(const int *count, const char *array_of_command
         full = full && commands[i] && (null || argvs[i]);
     }
     if (commands && argvs && infos && full) {
-        e = CALL(Comm_spawn_multiple)(*count, commands, null ? MPI_ARGVS_NULL : argvs,
+        e = CALL(Comm_spawn_multiple)((int)n, commands, null ? MPI_ARGVS_NULL : argvs,
                                       array_of_maxprocs, infos, *root, PMPI_Comm_fromint(*comm),
                                       &c_intercomm, ERRCODES(array_of_errcodes));
     }
