@@ -131,6 +131,9 @@ func (c *Comm) joinFirst(ctx context.Context, socket net.Conn) (inter *Comm, err
 	}
 	if err == nil {
 		<-over // The other one tells it, or is gone.
+		if accepting.Err() != nil && ctx.Err() == nil {
+			inter, err = nil, context.Cause(accepting)
+		}
 	}
 	return inter, err
 }

@@ -398,7 +398,7 @@ func (a *aloneRun) passOn(told <-chan os.Signal, over <-chan struct{}) {
 func (a *aloneRun) signal(s syscall.Signal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.life != nil && !isUserSignal(s) && len(a.running) == 0 {
+	if a.life != nil && (s == syscall.SIGKILL || !isUserSignal(s) && len(a.running) == 0) {
 		a.life.end()
 	}
 	for _, p := range a.running {

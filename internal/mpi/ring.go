@@ -321,6 +321,10 @@ func (r *ring) proceed() {
 		r.im = im
 		r.stage = make([]byte, padded(headerSize+r.MaxPacket()))
 		r.setState(ringConnected)
+		// The peer may have filled the ring before there was an import to tell it by what was taken.
+		if r.owesTaken() {
+			r.tellTaken()
+		}
 		e.peers[r.rank].pump()
 	})
 }
